@@ -90,8 +90,11 @@ def faults(
     """List the files and tables that a refresh could not read, and why."""
     with corpus_wiring.corpus_register() as register:
         newest = register.corpora.refreshes(name, limit=1)
-        chosen = refresh_id if refresh_id is not None else newest[0].refresh_id if newest else None
-        if chosen is None:
+        if refresh_id is not None:
+            chosen = corpus_answers.refresh(register.corpora, name, refresh_id).refresh_id
+        elif newest:
+            chosen = newest[0].refresh_id
+        else:
             raise SourceError(f"{name} was never refreshed: subsetd corpus refresh {name}")
         found = walk(lambda key: corpus_answers.faults(register.corpora, chosen, key))
         print_list(["path", "message"], ([one.path, one.message] for one in found), format_)

@@ -11,7 +11,6 @@ from service.api import corpus_schemas as shapes
 from service.api import cursors, schemas
 from service.api.asking_corpora import CorpusPath, Register, Registered
 from service.api.problems import accepted, documented
-from service.core.errors import NotFoundError
 from service.usecases import corpora as values
 from service.usecases import corpus_answers
 from service.usecases.corpora_ports import Corpora
@@ -137,11 +136,7 @@ def list_faults(
 
 
 def _refresh_of(corpora: Corpora, corpus: str, refresh_id: int) -> values.Refresh:
-    name = corpora.named(unquote(corpus)).name
-    refresh = corpora.refresh(refresh_id)
-    if refresh.corpus != name:
-        raise NotFoundError(f"The refresh {refresh_id} is none of {name!r}.")
-    return refresh
+    return corpus_answers.refresh(corpora, unquote(corpus), refresh_id)
 
 
 def _address(refresh: values.Refresh) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from service.core.errors import NotFoundError
 from service.usecases.answers import Key, Page
 from service.usecases.corpora import (
     Change,
@@ -34,6 +35,15 @@ def refreshes(register: Corpora, name: str, after: Key | None = None, limit: int
     """List the refreshes of a corpus, newest first."""
     found = register.refreshes(name, before=_number(after), limit=limit + 1)
     return page_of(found, limit, lambda one: (one.refresh_id,))
+
+
+def refresh(register: Corpora, name: str, refresh_id: int) -> Refresh:
+    """Give a refresh of a corpus. Raises NotFoundError, also for one of another corpus."""
+    corpus = register.named(name)
+    found = register.refresh(refresh_id)
+    if found.corpus != corpus.name:
+        raise NotFoundError(f"The refresh {refresh_id} is none of {corpus.name!r}.")
+    return found
 
 
 def faults(register: Corpora, refresh_id: int, after: Key | None = None, limit: int = PAGE) -> Page[CorpusFault]:

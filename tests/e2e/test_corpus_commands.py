@@ -12,7 +12,7 @@ import pytest
 
 from service.core.column_filters import NULL_TOKENS, Reason
 from service.core.corpus import CorpusKind
-from service.usecases.corpora import CorpusFault, index_folder
+from service.usecases.corpora import CorpusFault, NewCorpus, index_folder
 from tests.corpora import GivenCorpus, GivenTable
 from tests.e2e.test_cli import Command, subsetd
 
@@ -45,6 +45,13 @@ def lake(database_url: str) -> GivenCorpus:
 
 def rows(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
+
+
+def test_the_faults_of_another_corpus_are_not_listed(lake: GivenCorpus, subsetd: Command) -> None:
+    lake.corpora.add(NewCorpus("sea", "/sea", CorpusKind.CSV))
+    code, out, said = subsetd.ended("corpus", "faults", "sea", "--refresh", 2)
+    assert (code, out) == (1, "")
+    assert "The refresh 2 is none of 'sea'." in said
 
 
 def test_inds_in_every_format(lake: GivenCorpus, subsetd: Command) -> None:
