@@ -91,8 +91,12 @@ set stage_started_at = case when stage = :stage then stage_started_at else clock
 where refresh_id = :refresh_id and state = 'running' returning cancel_requested
 """
 
+# It may have been cancelled since its runner looked.
 REQUEUE = """
-update corpus_refresh set state = 'queued', fault = :fault, not_before = :not_before, attempt = attempt - :given_back
+update corpus_refresh
+set state = case when cancel_requested then 'cancelled' else 'queued' end,
+    ended_at = case when cancel_requested then clock_timestamp() end,
+    fault = :fault, not_before = :not_before, attempt = attempt - :given_back
 where refresh_id = :refresh_id and state = 'running' and attempt = :attempt
 """
 

@@ -152,7 +152,8 @@ class Corpora(Protocol):
     def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime, *, counts: bool = True) -> None:
         """Put a refresh whose attempt of this number failed back in the queue; one that is at another stays there.
 
-        An attempt that was broken off for no fault of its own does not count: it is made again.
+        An attempt that was broken off for no fault of its own does not count: it is made again. One that was to be
+        cancelled is.
         """
 
     def end(self, refresh_id: int, state: RefreshState, fault: str | None) -> None:

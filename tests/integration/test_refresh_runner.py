@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -253,6 +254,25 @@ def test_a_refresh_is_cancelled_while_it_waits_and_while_it_runs(house: House) -
     assert house.observed.events[-1] == ("cancelled", running)
     with pytest.raises(NotFoundError, match="waits or runs"):
         cancel_all(house.corpora, "lake")
+
+
+def test_a_cancel_while_an_attempt_fails_is_heard(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.add(retries=5)
+    asked = house.ask()
+    runner = house.runner()
+    runner.look()
+    real = house.corpora.requeue
+
+    def meddling(*values: Any, **options: Any) -> None:
+        cancel_all(house.corpora, "lake")
+        real(*values, **options)
+
+    monkeypatch.setattr(house.corpora, "requeue", meddling)
+    house.jobs[0].code = 1
+    runner.look()
+    ended = house.corpora.refresh(asked)
+    assert (ended.state, ended.ended_at is None) == (RefreshState.CANCELLED, False)
+    assert house.ask() != asked
 
 
 def test_a_job_that_does_not_end_is_killed(house: House) -> None:
