@@ -184,22 +184,36 @@ class CorpusIndex:
     folder: str
     hadoop: HadoopSettings = field(default_factory=hadoop_settings)
 
-    def claim(self, owner: str) -> None:
-        """Make the folder the owner's, a database's; raise SourceError when it is another's already."""
+    def claim(self, database: str, corpus_id: int, others: Mapping[int, str]) -> None:
+        """Make the folder that of a corpus in a database; raise SourceError when it is another's already.
+
+        Others of the database are given by their names; what one that is among them no longer had is removed.
+        """
         filesystem, root = self._open()
         path = f"{root}/owner"
+        found = ""
         with _writing(self.folder):
-            if filesystem.get_file_info(path).type is pafs.FileType.NotFound:
-                filesystem.create_dir(root, recursive=True)
-                with filesystem.open_output_stream(path) as stream:
-                    stream.write(owner.encode())
-            with filesystem.open_input_stream(path) as stream:
-                found = stream.read().decode(errors="replace")
-        if found != owner:
+            if filesystem.get_file_info(path).type is not pafs.FileType.NotFound:
+                with filesystem.open_input_stream(path) as stream:
+                    found = stream.read().decode(errors="replace")
+        owner, _, number = found.partition("\n")  # earlier versions wrote no number
+        if found and owner != database:
             raise SourceError(
-                f"{self.folder}: the index is that of a corpus in another database ({found}). Remove the folder if "
+                f"{self.folder}: the index is that of a corpus in another database ({owner}). Remove the folder if "
                 "that one is gone, or else add the corpus with another --index."
             )
+        if name := {str(corpus_id): name for corpus_id, name in others.items()}.get(number):
+            raise SourceError(
+                f"{self.folder}: the index is that of the corpus {name}. Give each its own folder: remove this corpus, "
+                "and add it with another --index."
+            )
+        if number != str(corpus_id):
+            if number:
+                self.keep_only(None)
+            with _writing(self.folder):
+                filesystem.create_dir(root, recursive=True)
+                with filesystem.open_output_stream(path) as stream:
+                    stream.write(f"{database}\n{corpus_id}".encode())
 
     def load(self, generation: int, reading: Mapping[str, object]) -> Manifest:
         """Read a generation's manifest.

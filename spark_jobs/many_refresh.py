@@ -108,7 +108,8 @@ def run_refresh(
             crash = CrashPoint(fail_at, os.getpid())
             database = corpora.database()
             index = CorpusIndex(absolute(index_folder(corpus, str(data_dir), database)))
-            index.claim(database)
+            others = {one.corpus_id: one.name for one in corpora.all() if one.corpus_id != corpus.corpus_id}
+            index.claim(database, corpus.corpus_id, others)
             workers = Workers(spark, display, seconds, cores, [corpus.location, f"{index.folder}/owner"])
             return _Refresh(url, corpus, asked, index, display, workers, seconds, crash, stack).run()
     finally:

@@ -65,6 +65,27 @@ def test_an_index_that_is_named_is_refused_to_another_database(
         theirs.corpora._engine.dispose()
 
 
+def test_an_index_is_that_of_one_corpus_however_its_folder_is_written(database_url: str, tmp_path: Path) -> None:
+    write_tables(tmp_path / "lake", {"a.csv": [["1", "2"]], "b.csv": [["1"]]})
+    write_tables(tmp_path / "sea", {"a.csv": [["3"]], "b.csv": [["1"]]})
+    index = tmp_path / "index"
+    ours = Lake(database_url, tmp_path / "lake", index=str(index))
+    other = Lake(database_url, tmp_path / "sea", index=f"file://{index}")
+    ours.refresh(no_spark)
+    (index / "owner").write_text(ours.corpora.database())  # as earlier versions did
+    ours.refresh(no_spark)
+    assert ours.report["index"] == "used"
+    with pytest.raises(SourceError, match=rf"index is that of the corpus {ours.name}\..*--index"):
+        other.refresh(no_spark)
+    other.corpora.end(other.last().refresh_id, RefreshState.FAILED, "as its runner would say")
+    ours.refresh(no_spark)
+    assert ours.report["index"] == "used"
+    ours.corpora.remove(ours.name)
+    other.refresh(no_spark)
+    assert other.inds() == {}
+    assert len(list(index.glob("generation-*"))) == 1, "what was another's is gone"
+
+
 @pytest.mark.parametrize("torn", [0.3, 0.9])
 def test_a_file_that_breaks_off_counts_as_the_tables_that_its_size_is_worth(
     database_url: str, tmp_path: Path, torn: float
