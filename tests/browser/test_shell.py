@@ -177,3 +177,24 @@ def test_what_was_said_of_a_deed_goes_after_a_while(browser: Browser, engine: En
         expect(said).to_be_visible()
         page.clock.run_for(60_000)
         expect(said).to_have_count(0)
+
+
+def test_who_could_not_be_logged_out_is_told_so(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(address)
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        expect(page.locator("#who")).to_have_text("SUBSETD_API_KEY: admin")
+        page.route("**/api/v1/session", lambda route: route.fulfill(status=503, json={"detail": "It is away."}))
+        page.get_by_role("button", name="Log out").press("Enter")
+        expect(page.get_by_role("alert").first).to_have_text("You are still logged in: It is away.")
+        page.unroute_all()
+        page.route("**/api/v1/session", lambda route: route.abort())
+        page.get_by_role("button", name="Log out").press("Enter")
+        expect(page.get_by_role("alert").first).to_contain_text("whether you are logged out is not known")
+        page.unroute_all()
+        expect(page.locator("#link")).to_have_text("live, version 1")
+        expect(page.get_by_role("alert")).to_have_count(1)
+        assert all(any(one in told for one in ("401", "503", "ERR_FAILED")) for told in look.told)
+        look.told.clear()

@@ -189,7 +189,8 @@ leave.onclick = async () => {
   try {
     await logOut();
   } catch (error) {
-    if (!(error instanceof Refusal)) return tell(error); // who could not be logged out is not told so
+    const text = error instanceof NoAnswer ? "The service did not answer; whether you are logged out is not known." : `You are still logged in: ${worded(error)}`;
+    if (error.status !== 401) said = message("bad", "alert", text);
   }
   refresh();
 };
