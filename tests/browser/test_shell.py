@@ -198,3 +198,33 @@ def test_who_could_not_be_logged_out_is_told_so(browser: Browser, engine: Engine
         expect(page.get_by_role("alert")).to_have_count(1)
         assert all(any(one in told for one in ("401", "503", "ERR_FAILED")) for told in look.told)
         look.told.clear()
+
+
+def test_a_tab_shows_and_does_nothing_as_another_who_has_logged_in_meanwhile(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page, session = look.page, f"{address}/api/v1/session"
+        made = {"headers": {"Authorization": "Bearer a key"}, "json": {"name": "bob", "scope": "admin"}}
+        key = httpx.post(f"{address}/api/v1/api-keys", timeout=60, **made).json()["key"]
+        page.goto(f"{address}/#/joinable")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        page.get_by_label("A CSV with a header").set_input_files(
+            {"name": "salaries.csv", "mimeType": "text/csv", "buffer": b"name,salary\nAda,7\n"}
+        )
+        expect(page.locator("main")).to_contain_text("Key columns of salaries.csv")
+        turn = "document.dispatchEvent(new Event('visibilitychange'))"
+        page.evaluate(f"Object.defineProperty(document, 'hidden', {{ configurable: true, value: true }}); {turn}")
+        page.request.post(session, data={"key": key})
+        page.evaluate(f"delete document.hidden; {turn}")
+        expect(page.locator("#who")).to_have_text("bob: admin")
+        expect(page.locator("main")).to_contain_text("Joinable tables")
+        expect(page.locator("main")).not_to_contain_text("salar")
+        page.get_by_role("link", name="Foreign keys", exact=True).press("Enter")
+        expect(page.locator("main")).to_contain_text("the name of your key, bob")
+        page.request.post(session, data={"key": "a key"})
+        page.get_by_role("button", name="Find foreign keys").press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("Nothing was done")
+        expect(page.locator("main")).to_contain_text("the name of your key, SUBSETD_API_KEY")
+        expect(page.locator("main")).to_contain_text("None was looked for yet")
+        assert all("401" in one or "403" in one for one in look.told)
+        look.told.clear()

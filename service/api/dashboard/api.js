@@ -4,7 +4,7 @@ const SESSION = "/api/v1/session";
 const KEPT = 60;
 const MOST_PAGES = 10;
 const kept = new Map();
-let skew = 0, caller = null;
+let skew = 0, caller = null, isOfBefore = false; // who asks was told before another tab may have logged in
 
 /** An answer that is no success: `status`, the problem's detail as message, its `type`, and after how many seconds to ask again. */
 export class Refusal extends Error {
@@ -21,7 +21,11 @@ export class NoAnswer extends Error {}
 
 /** Tell who asks and what for they may, `{name, scope, csrf_token}`; the last is null where no key is wanted. */
 export async function whoAsks() {
-  return caller ??= JSON.parse((await send(SESSION, {})).text);
+  if (caller === null || isOfBefore) {
+    caller = JSON.parse((await send(SESSION, {})).text);
+    isOfBefore = false;
+  }
+  return caller;
 }
 
 /** Log in: the service gives this browser a cookie for a key, which is not kept here. */
@@ -42,8 +46,11 @@ export function forget() {
   doubt();
 }
 
-/** Ask for all anew: who was away may come back with another state, whose version, and so its ETag, may be the same. */
-export const doubt = () => kept.clear();
+/** Ask for all anew, also who asks: who was away may come back with another state, whose version, and so its ETag, may be the same. */
+export function doubt() {
+  kept.clear();
+  isOfBefore = true;
+}
 
 /** Tell the service's time in milliseconds: ages are told by its clock, not by the browser's. */
 export const now = () => Date.now() + skew;
@@ -101,15 +108,18 @@ export async function post(url, body, type = "application/json") {
 /** Take something away. */
 export const remove = (url) => change(url, { method: "DELETE" });
 
-/** Send what changes something, with the token that a page of another host cannot have. */
+/** Send what changes something, with the token that a page of another host cannot have, as the one whom the page shows. */
 async function change(url, options) {
-  const { csrf_token: token } = await whoAsks();
+  const { name, csrf_token: token } = caller ?? await whoAsks();
   try {
     return await send(url, { ...options, headers: { ...options.headers, ...(token === null ? {} : { "X-CSRF-Token": token }) } });
   } catch (error) {
-    const isOfBefore = error instanceof Refusal && error.type === "/docs#csrf-token-required";
-    caller = null;
-    if (!isOfBefore || (await whoAsks()).csrf_token === token) throw error;
+    const isRefused = error instanceof Refusal && error.type === "/docs#csrf-token-required";
+    isOfBefore = true;
+    if (!isRefused) throw error;
+    const present = await whoAsks();
+    if (present.csrf_token === token) throw error;
+    if (present.name !== name) throw new Refusal(error.status, `Nothing was done: another tab of this browser has logged in as ${present.name}.`);
     return change(url, options); // another tab has logged in anew
   }
 }

@@ -31,7 +31,7 @@ const pause = document.getElementById("pause");
 const dialog = document.getElementById("key-dialog");
 const who = document.getElementById("who");
 const leave = document.getElementById("leave");
-let turn = 0, timer = 0, failures = 0, shown = null, said = null;
+let turn = 0, timer = 0, failures = 0, shown = null, said = null, greeted = null;
 let asked = 0, isAsking = false, isStale = false, isPaused = false;
 let isUnsure = false; // another state may have come to this address, while it did not answer or nobody looked
 let restsUntil = 0; // the service has said when it may be asked again
@@ -93,8 +93,9 @@ async function refresh() {
     if (mine !== turn) return;
     failures = 0;
     if (!isPaused) listen(hear, () => { isUnsure = true; });
-    greet(await whoAsks());
+    const caller = await whoAsks();
     if (mine !== turn) return;
+    if (greet(caller)) return refresh();
     const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
     say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${number(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
@@ -155,16 +156,24 @@ function say(level, text, version = "") {
   patch(edition, [version]);
 }
 
-/** Say who is logged in, and let them leave; where no key is wanted, nobody is. */
+/** Say who is logged in, and let them leave; where no key is wanted, nobody is. Tell whether it was another before. */
 function greet({ name, scope, csrf_token: token }) {
+  const isAnother = greeted !== null && greeted !== name;
+  if (isAnother) forgetWhatWasAsked(); // another tab has logged in
+  greeted = name;
   who.hidden = leave.hidden = token === null;
   who.textContent = token === null ? "" : `${name}: ${scope}`;
+  return isAnother;
+}
+
+function forgetWhatWasAsked() {
+  forget();
+  for (const view of Object.values(VIEWS)) view.forget?.();
 }
 
 function askForKey() {
-  forget();
-  said = null;
-  for (const view of Object.values(VIEWS)) view.forget?.();
+  forgetWhatWasAsked();
+  said = greeted = null;
   stop();
   who.hidden = leave.hidden = true;
   say("bad", "key wanted");
