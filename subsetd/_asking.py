@@ -76,7 +76,7 @@ def seconds_to_wait(method: str, response: httpx.Response) -> float | None:
     """
     if response.status_code == 429 or (response.status_code == 503 and method == "GET"):
         after = response.headers.get("Retry-After", "")
-        return float(after) if after.isdecimal() else FIRST_WAIT
+        return max(float(after) if after.isdecimal() else 0.0, FIRST_WAIT)  # patience ends after 0, too
     return None
 
 

@@ -191,6 +191,13 @@ def test_patience_ends() -> None:
         Client(transport=Replies(late), patience=10).state()
 
 
+def test_patience_ends_also_where_no_time_is_to_be_waited() -> None:
+    transport = Replies(*[BUSY] * 100)
+    with pytest.raises(Problem, match="away"):
+        Client(transport=transport, patience=0.5).state()
+    assert len(transport.asked) == 3
+
+
 def test_a_refusal_of_a_proxy_is_told_as_it_is() -> None:
     with pytest.raises(Problem, match="502: <html>no gateway") as caught:
         Client(transport=Replies(httpx.Response(502, text="<html>no gateway"))).state()
