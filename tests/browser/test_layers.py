@@ -205,6 +205,25 @@ def test_components_and_tables_are_shown_that_have_no_foreign_key_or_no_inclusio
     engine.dispose()
 
 
+def test_what_is_left_out_is_counted_of_what_is_drawn_and_a_component_that_is_cut_says_so(
+    browser: Browser, database_url: str
+) -> None:
+    """43 tables are in a hub, one more in the first of these; two others are a component of their own."""
+    inside = {f"t{number}": [f"v{number}", f"w{number}"] for number in range(43)}
+    tables = {**inside, "deep": ["v0"], "hub": sum(inside.values(), ["more"]), "x": ["a"], "y": ["a", "b"]}
+    HandMadeState(database_url, {AttributeName("shop", name, "id"): cells for name, cells in tables.items()}).close()
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        main = look.open("graph?layer=inds&component_of=shop.hub").locator("main")
+        expect(main).to_contain_text("Of 45 tables those 40 are drawn")
+        expect(look.page.locator("a.node")).to_have_count(40)
+        look.open("graph?layer=inds&component_of=shop.x")
+        expect(main).to_contain_text("Of 1 IND the 1 are drawn")
+        look.open("graph?layer=inds&around=shop.t0")
+        expect(main).to_contain_text("Of 3 INDs the 2 are drawn")
+    engine.dispose()
+
+
 def test_lists_of_more_than_a_page_are_shown_whole(browser: Browser, database_url: str) -> None:
     wide = {AttributeName("shop", table, f"c{number}"): ["1"] for table in ("a", "b") for number in range(34)}
     HandMadeState(database_url, wide).close()

@@ -4,7 +4,7 @@ import { get, getAll, getPages, path } from "./api.js";
 import { drawing } from "./drawing.js";
 import { h, s } from "./dom.js";
 import { counted, keyOf, number, percent, short, side, to } from "./format.js";
-import { declaredBetween, known, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
+import { declaredBetween, known, ofComponent, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
 const DRAWN = 40, BUBBLES = 40, MOST_INDS = 1000;
@@ -49,7 +49,7 @@ export const graph = {
     const { corpus, component, component_of, around, from, to: end, contains } = parameters;
     const isComponent = isOfComponent(parameters);
     const layer = layerOf(parameters, keys);
-    const left = inds && reduce(isComponent ? ofTables(inds.items, whole.tables) : inds.items);
+    const left = inds && reduce(isComponent ? ofComponent(inds.items, whole.tables[0]?.name) : inds.items);
     const ofIndsAlone = isOfKeys(layer) ? "all" : parameters.layer; // of what is in the graph of INDs, and perhaps in no foreign key
     const drawnKeys = layer === "declared" ? declaredKeys : keys, declared = declaredBetween(keys);
     const excerpt = isOfKeys(layer) ? ofKeys(drawnKeys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
@@ -80,7 +80,7 @@ export const graph = {
       excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component_of !== undefined ? `Component of ${component_of}` : component !== undefined ? `Component ${component}` : "All tables"),
         excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), isOfKeys(layer) ? "foreign key" : "IND"),
         hasDeclared && legend(isOfKeys(layer)),
-        h("p.muted", {}, told(layer, summary, left, drawnKeys), isOfKeys(layer) && isCut && " These are the first; there are more.",
+        h("p.muted", {}, told(layer, left && ofTables(inds.items, excerpt.tables).length, left && excerpt.edges.reduce((sum, one) => sum + one.inds, 0), drawnKeys), isOfKeys(layer) && isCut && " These are the first; there are more.",
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
       isOfKeys(layer) && from && end && ofTwo(drawnKeys, from, end),
       paths && joins(paths, corpus, from === end),
@@ -94,8 +94,8 @@ export const graph = {
   },
 };
 
-/** Say what an arrow is, and what is left out. */
-function told(layer, summary, left, keys) {
+/** Say what an arrow is, and what is left out of the INDs between the drawn tables; `left` is null where nothing is. */
+function told(layer, between, left, keys) {
   if (layer === "declared") return `An arrow goes from a table to the one that it refers to: ${counted(keys.length, "foreign key")} declared by the sources, as they were when these were read.`;
   if (layer === "keys") {
     const accepted = keys.filter((one) => one.verdict === "accept").length, others = keys.filter((one) => one.isDeclared && one.verdict !== "accept").length;
@@ -104,7 +104,7 @@ function told(layer, summary, left, keys) {
   }
   const arrow = "An arrow goes from the table whose values are contained to the one that contains them.";
   if (left === null) return layer === "inds" ? `${arrow} There are too many INDs to leave out those that follow from others.` : arrow;
-  return `${arrow} Of ${counted(summary.inds, "IND")} the ${number(left.length)} are drawn that others do not imply; of columns with the same values one stands for all.`;
+  return `${arrow} Of ${counted(between, "IND")} the ${number(left)} are drawn that others do not imply; of columns with the same values one stands for all.`;
 }
 
 /** Say what the lines are: told apart by their form, not by their colour alone. */

@@ -97,6 +97,18 @@ export function reduce(inds) {
   });
 }
 
+/** Keep the INDs of the component that a table is in, however large it is. */
+export function ofComponent(inds, name) {
+  const near = new Map();
+  for (const one of inds) {
+    const ends = [tableOf(one.dependent.parts), tableOf(one.referenced.parts)];
+    for (const [from, to] of [ends, [...ends].reverse()]) near.set(from, (near.get(from) ?? new Set()).add(to));
+  }
+  const inside = new Set([name]);
+  for (const one of inside) for (const other of near.get(one) ?? []) inside.add(other); // also goes through what is added
+  return inds.filter((one) => inside.has(tableOf(one.dependent.parts)));
+}
+
 /** Keep the INDs inside some tables. */
 export function ofTables(inds, tables) {
   const names = new Set(tables.map((one) => one.name));
