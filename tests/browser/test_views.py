@@ -202,6 +202,16 @@ def test_lag_has_its_unit_a_feed_without_a_consumer_is_told_and_what_is_to_come_
     engine.dispose()
 
 
+def test_an_id_is_shown_as_it_is_typed(browser: Browser, address: str, database_url: str) -> None:
+    states.execute(
+        database_url,
+        "insert into dead_letter (dead_letter_id, feed, topic, partition, record_offset, error_class, message, record,"
+        " version) overriding system value values (1234, 'f', 't', 0, 7, 'RecordError', 'm', 'r', 1)",
+    )
+    with looking(browser, address) as look:
+        expect(look.open("dead-letters").locator("main h2")).to_contain_text("1234 · RecordError")
+
+
 def test_of_corpora_that_are_not_listed_it_is_told_how_many_are_at_fault(browser: Browser, full: str) -> None:
     with looking(browser, full) as look:
         page = look.open()

@@ -2,7 +2,7 @@
 
 import { doubt, forget, logIn, logOut, NoAnswer, Refusal, whoAsks } from "./api.js";
 import { h, patch } from "./dom.js";
-import { number, tick } from "./format.js";
+import { plain, tick } from "./format.js";
 import { audits } from "./audits.js";
 import { coefficients } from "./coefficients.js";
 import { corpora } from "./corpora.js";
@@ -97,7 +97,7 @@ async function refresh() {
     if (mine !== turn) return;
     if (greet(caller)) return refresh();
     const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
-    say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${number(version)}`);
+    say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${plain(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
     if (mine !== turn) return;

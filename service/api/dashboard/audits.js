@@ -2,7 +2,7 @@
 
 import { getAll, path } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, duration, number, to } from "./format.js";
+import { ago, counted, duration, number, plain, to } from "./format.js";
 import { badge, empty, pages, table } from "./parts.js";
 
 export const audits = {
@@ -18,7 +18,7 @@ export const audits = {
 };
 
 const audit = (one) => h("section.card", { "data-key": one.audit_id },
-  h("h2", {}, badge(one.differences ? "bad" : "good", counted(one.differences, "difference")), ` Version ${number(one.version)} `, h("span.muted", {}, ago(one.ended_at))),
+  h("h2", {}, badge(one.differences ? "bad" : "good", counted(one.differences, "difference")), ` Version ${plain(one.version)} `, h("span.muted", {}, ago(one.ended_at))),
   h("p.muted", {}, `${counted(one.inds, "inclusion dependency", "inclusion dependencies")} among ${counted(one.attributes, "column")} with ${counted(one.value_count, "distinct value")}, by ${one.algorithm} in ${duration((Date.parse(one.ended_at) - Date.parse(one.started_at)) / 1000)}`,
     one.sketch_only > 0 && `; ${counted(one.sketch_only, "column")} of sketches alone not looked at`),
   differing("Hold, and were not served", one.not_served, one.examples.not_served),

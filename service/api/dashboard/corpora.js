@@ -2,7 +2,7 @@
 
 import { get, getAll, path, post } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, duration, number, percent, to } from "./format.js";
+import { ago, counted, duration, number, percent, plain, to } from "./format.js";
 import { badge, card, empty, pages, progress, table } from "./parts.js";
 
 const LEVELS = { queued: "idle", running: "warn", landed: "good", failed: "bad", cancelled: "idle" };
@@ -36,7 +36,7 @@ function all({ page }, parameters) {
       : h("section.card", {}, table("Corpora", [
         ["Corpus", (each) => h("a", { href: to("corpora", { corpus: each.name }) }, each.name)],
         ["Refresh", (each) => standing(each)],
-        ["Generation", (each) => number(each.generation), "right"],
+        ["Generation", (each) => plain(each.generation), "right"],
         ["Place", (each) => h("span.mono", {}, each.location)],
         ["Schedule", (each) => (each.schedule ? h("span.mono", {}, each.schedule) : "by hand")],
       ], page.items, (each) => each.name)),

@@ -2,7 +2,7 @@
 
 import { getAll, path, post, Refusal } from "./api.js";
 import { h } from "./dom.js";
-import { ago, number } from "./format.js";
+import { ago, plain } from "./format.js";
 import { empty, pages } from "./parts.js";
 
 export const deadLetters = {
@@ -13,7 +13,7 @@ export const deadLetters = {
     h("p.muted", {}, "Records of the feeds that could not be applied and were set aside, oldest first. ", "A consumer that runs hands the state over while one is tried again. ", h("code", {}, "subsetd dead-letters drop ID"), " forgets one."),
     letters.items.length === 0 && empty("There are none."),
     letters.items.map((one) => h("section.card", { "data-key": one.dead_letter_id },
-      h("h2", {}, `${number(one.dead_letter_id)} · ${one.error_class} `, h("span.muted", {}, ago(one.created_at))),
+      h("h2", {}, `${plain(one.dead_letter_id)} · ${one.error_class} `, h("span.muted", {}, ago(one.created_at))),
       h("p", {}, one.message),
       h("p", {}, h("button", { type: "button", onclick: () => act(() => retry(one), `Record ${one.dead_letter_id} is applied, or was already.`), "aria-label": `Try again record ${one.dead_letter_id}` }, "Try again")),
       h("p.muted.mono", {}, `${one.feed} · ${one.topic} / ${one.partition} @ ${one.record_offset}`),

@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { now } from "./api.js";
-import { ago, duration, number, percent } from "./format.js";
+import { ago, duration, number, percent, plain } from "./format.js";
 import { table } from "./parts.js";
 
 const WIDTH = 600, ROW = 64, TOLD = 20;
@@ -68,8 +68,8 @@ export function history({ items, look_seconds: every, lost_seconds: lost, next_c
     h("p.legend", {}, h("span.key.good", { "aria-hidden": "true" }), "held: 1 ", h("span.key.accent", { "aria-hidden": "true" }), `did not hold, looked at each ${duration(every)} `,
       h("span.key.unknown", { "aria-hidden": "true" }), "nobody looked"),
     h("details", {}, h("summary", {}, "The same in numbers"), table("Coefficient over time", [
-      ["From version", (one) => [number(one.since_version), one.since_at && [", ", ago(one.since_at)]]],
-      ["To", (one) => number(one.until_version), "right"],
+      ["From version", (one) => [plain(one.since_version), one.since_at && [", ", ago(one.since_at)]]],
+      ["To", (one) => plain(one.until_version), "right"],
       ["Coefficient", (one) => percent(one.coefficient), "right"],
       ["Values in both", (one) => (one.holds ? "all" : `${number(one.overlap)} of ${number(one.distinct_count)}`), "right"],
     ], items.slice(0, TOLD)), (more || items.length > TOLD) && h("p.muted", {}, `These are the newest ${TOLD}.`)));

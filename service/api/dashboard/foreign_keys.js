@@ -2,7 +2,7 @@
 
 import { get, getAll, path, post, whoAsks } from "./api.js";
 import { h } from "./dom.js";
-import { keyOf, number, percent, side, to } from "./format.js";
+import { keyOf, number, percent, plain, side, to } from "./format.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
 const NAME = "subsetd-name";
@@ -62,7 +62,7 @@ export const foreignKeys = {
         h("a.button", { href: to("foreign-keys", { ...parameters, more }), "aria-current": (parameters.more ?? null) === more && "true" }, name))),
       h("p.choice", {}, FORMATS.map(([format, text]) =>
         h("a.button", { href: path("/api/v1/foreign-keys/export", { format, method: parameters.more && "combined" }), download: `foreign-keys.${format}` }, text)))),
-      page && h("p.muted", {}, `Found in version ${number(page.version)}.`),
+      page && h("p.muted", {}, `Found in version ${plain(page.version)}.`),
       page && pages("foreign-keys", parameters, page),
     ];
   },

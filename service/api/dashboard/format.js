@@ -10,6 +10,8 @@ const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
 const CLOCKS_APART = 10; // seconds that the clocks of database and service, and the rounding of what they say, may differ
 
 export const number = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
+/** Write an id or a version: as it is typed. */
+export const plain = (value) => (value === null || value === undefined ? "–" : String(value));
 export const short = (value) => (value < 10_000 ? NUMBER.format(value) : SHORT.format(value));
 export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 export const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;

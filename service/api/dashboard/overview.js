@@ -2,7 +2,7 @@
 
 import { getAll } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, duration, number, percent, short, to } from "./format.js";
+import { ago, counted, duration, number, percent, plain, short, to } from "./format.js";
 import { badge, card, empty, progress, transition } from "./parts.js";
 import { bars } from "./bars.js";
 
@@ -42,7 +42,7 @@ function tiles(now) {
   const lag = now.lag_records === null ? ["–", "no consumer in this process"]
     : [short(now.lag_records), `${now.lag_unit} behind ${now.lag_seconds ? `for ${duration(now.lag_seconds)}` : "the feed's end"}`];
   return h("dl.tiles", {}, [
-    ["State version", number(now.version), ["committed ", ago(now.committed_at)]],
+    ["State version", plain(now.version), ["committed ", ago(now.committed_at)]],
     ["Changes a second", number(now.changes_per_second), "in the last 10 seconds"],
     ["Lag", ...lag],
     ["Freshness", now.freshness_seconds === null ? "–" : duration(now.freshness_seconds), "from the source to the answer"],

@@ -2,7 +2,7 @@
 
 import { get, getAll, getPages, path, post } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, keyOf, number, percent, to } from "./format.js";
+import { ago, counted, keyOf, number, percent, plain, to } from "./format.js";
 import { distributions, explanation, history } from "./evidence.js";
 import { badge, card, empty, pages, table, transition, value } from "./parts.js";
 
@@ -43,7 +43,7 @@ const whole = ({ pair: one, missing, spans, contracts, candidate }, parameters, 
   h("p.muted", {}, "Is the first contained in the second?"),
   h("h1", {}, one.dependent.name, h("span.sign", { role: "img", "aria-label": one.holds ? " is contained in " : " is not contained in " }, one.holds ? " ⊆ " : " ⊄ "), one.referenced.name),
   h("p", {}, badge(one.holds ? "good" : "bad", one.holds ? "holds" : "does not hold"), " ",
-    { appeared: "since it appeared in", broke: "since it broke in", bootstrap: "as the bootstrap found it in" }[one.since_reason], ` version ${number(one.since_version)}`,
+    { appeared: "since it appeared in", broke: "since it broke in", bootstrap: "as the bootstrap found it in" }[one.since_reason], ` version ${plain(one.since_version)}`,
     one.since_at && [", ", ago(one.since_at)]),
   h("dl.tiles", {}, [
     ["Inclusion coefficient", percent(one.coefficient), one.reason ?? "of the dependent's distinct values are in the referenced column"],

@@ -2,7 +2,7 @@
 
 import { getAll, now, path, post, remove } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, duration, number, stamp } from "./format.js";
+import { ago, counted, duration, number, plain, stamp } from "./format.js";
 import { badge, card, empty, pages, sure, table } from "./parts.js";
 
 const PATH = "/api/v1/watches";
@@ -39,7 +39,7 @@ export const watches = {
       h("ul.transitions", {}, alerts.items.map(told)), pages("watches", parameters, alerts)]),
     h("div.columns", {},
       card("Silences", listed(silences.items, (one) => one.silence_id, (one) => [
-        h("p.what", {}, one.watch_id === null ? h("span.mono", {}, one.pattern) : `watch ${number(one.watch_id)}`, " until ", stamp(one.until), " ",
+        h("p.what", {}, one.watch_id === null ? h("span.mono", {}, one.pattern) : `watch ${plain(one.watch_id)}`, " until ", stamp(one.until), " ",
           button(`End silence ${one.silence_id}`, "End", () => act(() => remove(`${PATH}/silences/${one.silence_id}`), "It has ended."))),
         h("p.why", {}, one.reason, ` · ${one.created_by}`)])),
       card("Loads that are waited for", listed(loads.items, (one) => one.load_id, (one) => h("p.what", {},
