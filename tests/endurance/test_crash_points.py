@@ -49,6 +49,8 @@ OF_A_COMMAND = {
         "_rename_column",
         "_rename_table",
         "drop_sketches",
+        "forget_cells",
+        "forget_if_had",
         "_migrate",
         "_require_postgres",
         "_require_no_key",
