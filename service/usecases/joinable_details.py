@@ -59,18 +59,24 @@ class JoinSearch:
     ) -> JoinAnswer:
         """Answer; `left` gives the seconds for who waits, in which rows are read only if nothing is left unfinished.
 
-        Raises NotFoundError, what `find_joinable` does, and TooLongError where rows are not read in the seconds left.
+        Raises NotFoundError, what `find_joinable` does, and TooLongError where the seconds left do not do for rows and
+        for the tables that others lead to.
         """
+
+        def look() -> None:
+            if left is not None and left() < 0:
+                raise TooLongError
+
         require_askable(query, question)
         if question.corpus is None:
             with self._tracked.snapshot() as state:
                 found = _find(state, query, question, most, tell)
-                return lead_by_state(state.state, state.names, found, question.through)
+                return lead_by_state(state.state, state.names, found, question.through, look)
         with self._indexes.snapshot(question.corpus) as snapshot:
             found = _find(snapshot, query, question, most, tell)
         if left is not None and found.unfinished:
             return found
-        found = lead_on(self._corpora, question.corpus, found, question.through)
+        found = lead_on(self._corpora, question.corpus, found, question.through, look)
         return show_values(self._read, question.corpus, found, left and left())
 
     def require_index(self, corpus: str | None) -> None:

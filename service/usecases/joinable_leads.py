@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,19 +23,21 @@ INDS_LOOKED_AT = 1000
 """INDs of a table that are looked at for the tables it leads to, the first by the ids of their columns."""
 
 
-def lead_on(corpora: Corpora, corpus: str, answer: JoinAnswer, through: int) -> JoinAnswer:
+def lead_on(corpora: Corpora, corpus: str, answer: JoinAnswer, through: int, look: Callable[[], None]) -> JoinAnswer:
     """Name up to `through` other tables that each table leads to, by the INDs of the generation that was indexed.
 
-    Those whose column ours covers most come first, equals by their paths: there our table is likeliest to refer to.
+    `look` is called before each table, and may raise. Those whose column ours covers most come first, equals by
+    their paths: there our table is likeliest to refer to.
     """
     if not through:
         return answer
     try:
         with corpora.snapshot(corpus, answer.generation) as snapshot:
-            tables = [
-                replace(table, leads_to=_best(table.table, _by_corpus(snapshot, table.table), through))
-                for table in answer.tables
-            ]
+            tables = []
+            for table in answer.tables:
+                look()
+                leads_to = _best(table.table, _by_corpus(snapshot, table.table), through)
+                tables.append(replace(table, leads_to=leads_to))
     except NotFoundError:
         return answer
     return replace(answer, tables=tables)
@@ -56,19 +58,24 @@ def _by_corpus(snapshot: CorpusSnapshot, path: str) -> Iterator[LeadsTo]:
 
 
 def lead_by_state(
-    state: StateSnapshot, names: Mapping[str, Sequence[str]], answer: JoinAnswer, through: int
+    state: StateSnapshot,
+    names: Mapping[str, Sequence[str]],
+    answer: JoinAnswer,
+    through: int,
+    look: Callable[[], None],
 ) -> JoinAnswer:
     """Name up to `through` other tables that each tracked table leads to, in the version that was searched.
 
     Accepted foreign keys come first, then those that the last finding suggests and nobody rejected, then INDs. `names`
-    gives schema and table of each found table.
+    gives schema and table of each found table; `look` is called before each, and may raise.
     """
     if not through:
         return answer
     leads = _StateLeads(state)
-    tables = [
-        replace(table, leads_to=_best(table.table, leads.of(*names[table.table]), through)) for table in answer.tables
-    ]
+    tables = []
+    for table in answer.tables:
+        look()
+        tables.append(replace(table, leads_to=_best(table.table, leads.of(*names[table.table]), through)))
     return replace(answer, tables=tables)
 
 

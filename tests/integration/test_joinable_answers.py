@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -42,11 +43,19 @@ def lake(database_url: str, tmp_path: Path) -> Lake:
     return made
 
 
-def ask(lake: Lake, rows: list[tuple[str, ...]], *, tell: Telling = untold, **question: Any) -> JoinAnswer:
+def ask(
+    lake: Lake,
+    rows: list[tuple[str, ...]],
+    *,
+    tell: Telling = untold,
+    left: Callable[[], float] | None = None,
+    **question: Any,
+) -> JoinAnswer:
     engine = make_engine(lake.url, "test", pool_size=2, max_overflow=0)
     try:
         search = corpus_wiring.make_join_search(engine)
-        return search.answer(JoinQuery(list(zip(*rows, strict=True))), JoinQuestion(lake.name, **question), tell=tell)
+        query = JoinQuery(list(zip(*rows, strict=True)))
+        return search.answer(query, JoinQuestion(lake.name, **question), tell=tell, left=left)
     finally:
         engine.dispose()
 
@@ -119,6 +128,13 @@ def test_rows_that_take_too_long_are_told(lake: Lake) -> None:
     assert found["a.csv"].fault == "Its rows were not read within 0.001 s."
     with pytest.raises(TooLongError):
         CorpusRowReader(lake.corpora)(lake.name, {"a.csv": [0]}, seconds=-1)
+
+
+def test_where_tables_lead_is_not_looked_for_beyond_the_seconds_left(lake: Lake) -> None:
+    seconds = iter([2.0, 1.0, -1.0])
+    with pytest.raises(TooLongError):
+        ask(lake, [("berlin",)], preview=0, through=1, left=lambda: next(seconds))
+    assert list(seconds) == [], "it is asked for before each table"
 
 
 def test_rows_of_large_files_and_of_parquet_are_read(database_url: str, tmp_path: Path) -> None:

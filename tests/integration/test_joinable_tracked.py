@@ -17,6 +17,7 @@ from service.store.database import make_engine
 from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.foreign_keys import Question
 from service.usecases.joinable import JoinQuery, JoinQuestion, LeadsTo
+from service.usecases.joinable_details import TooLongError
 from service.usecases.kept_candidates import NewCandidate
 from tests import kept_rows, states
 from tests.states import Tables
@@ -100,6 +101,14 @@ def test_a_tracked_table_leads_by_inds_where_nothing_else_is_known(url: str) -> 
     assert [(one.through_positions, one.positions) for one in found] == [((2,), (0,)), ((0,), (0,)), ((1,), (0,))]
     assert leads(url, through=1) == found[:1]
     assert leads(url, through=0) == []
+
+
+def test_where_a_tracked_table_leads_is_not_looked_for_beyond_the_seconds_left(url: str) -> None:
+    engine = make_engine(url, "test", pool_size=2, max_overflow=0)
+    question = JoinQuestion(None, through=9)
+    with pytest.raises(TooLongError):
+        corpus_wiring.make_join_search(engine).answer(JoinQuery([["7"], ["5"]]), question, left=lambda: -1.0)
+    engine.dispose()
 
 
 def test_foreign_keys_come_before_inds_and_what_was_rejected_is_not_told(url: str) -> None:
