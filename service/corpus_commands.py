@@ -177,9 +177,9 @@ def pair(
 
 
 @app.command()
-def changes(name: NameArgument, generation: GenerationOption = None, format_: FormatOption = Format.TABLE) -> None:
+def changes(name: NameArgument, format_: FormatOption = Format.TABLE) -> None:
     """List the inclusion dependencies that appeared or went with the last refresh that landed."""
-    with _snapshot(name, generation) as snapshot:
+    with _snapshot(name, None) as snapshot:
         found = walk(lambda key: corpus_answers.changes(snapshot, key))
         rows = ([one.kind, *_cells(one.dependent), *_cells(one.referenced), one.overlap] for one in found)
         print_list(["change", *_sides_header(), "overlap"], rows, format_)

@@ -107,6 +107,9 @@ def test_lists_of_tables_columns_changes_faults_and_refreshes(lake: GivenCorpus,
     assert columns[1:] == [["0", "id", "5", "", ""], ["1", "name", "3", "", "not unique"]]
     (change,) = rows(subsetd("corpus", "changes", "lake", "--format", "csv"))[1:]
     assert change == ["went", "2019/[customers]:7", "0", "id", "orders.csv", "1", "customer", "5"]
+    code, _, said = subsetd.ended("corpus", "changes", "lake", "--generation", 1)
+    assert code == 2, "the generation that it changed from is not kept"
+    assert "No such option" in said
     assert rows(subsetd("corpus", "faults", "lake", "--format", "csv"))[1:] == [["broken.csv", "It is empty."]]
     assert rows(subsetd("corpus", "faults", "lake", "--refresh", 1, "--format", "csv"))[1:] == []
     history = rows(subsetd("corpus", "history", "lake", "--format", "csv"))
