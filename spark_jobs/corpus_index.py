@@ -23,7 +23,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from service.core.corpus_choices import Parameters
-from service.core.errors import SourceError, StateError, first_line
+from service.core.errors import DamagedIndexError, SourceError, StateError, first_line
 from service.core.records import Int32s, Int64s, Keys, UInt64s, starts_of
 from spark_jobs.corpus_signatures import SignatureFile, SignatureWriter, Signing, read_signatures
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
@@ -72,10 +72,6 @@ first_column + its position.
 
 RANDOM = ("digest", "sums.list.element")
 """What no compression makes smaller."""
-
-
-class DamagedIndexError(SourceError):
-    """An index is not as its manifest says: everything has to be read anew."""
 
 
 @dataclass(frozen=True, slots=True)

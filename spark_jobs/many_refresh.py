@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from service.core.column_filters import Exclusions, exclude
 from service.core.corpus_choices import Algorithm
-from service.core.errors import SourceError
+from service.core.errors import DamagedIndexError, SourceError
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import REFRESH_NAME, Landed, Load, working_on
 from service.store.database import make_engine
@@ -34,7 +34,7 @@ from service.store.migrate import require_current
 from service.usecases.corpora import Corpus, Refresh, index_folder
 from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.corpus_faults import unseen_tables
-from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest, Part
+from spark_jobs.corpus_index import CorpusIndex, Manifest, Part
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
 from spark_jobs.hadoop_files import absolute
@@ -111,7 +111,13 @@ def run_refresh(
             others = {one.corpus_id: one.name for one in corpora.all() if one.corpus_id != corpus.corpus_id}
             index.claim(database, corpus.corpus_id, others)
             workers = Workers(spark, display, seconds, cores, [corpus.location, f"{index.folder}/owner"])
-            return _Refresh(url, corpus, asked, index, display, workers, seconds, crash, stack).run()
+            try:
+                return _Refresh(url, corpus, asked, index, display, workers, seconds, crash, stack).run()
+            except DamagedIndexError as error:
+                index.keep_only(None)  # it would be found damaged each time
+                raise DamagedIndexError(
+                    f"{error} The index has been removed: refresh {corpus.name} again, which reads everything."
+                ) from error
     finally:
         engine.dispose()
 

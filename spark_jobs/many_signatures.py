@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.core.corpus_choices import Parameters
+from service.core.errors import DamagedIndexError
 from service.core.records import Int32s, Int64s, UInt64s
-from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Part, PartColumns
+from spark_jobs.corpus_index import CorpusIndex, Part, PartColumns
 from spark_jobs.corpus_signatures import no_signatures
 
 

@@ -19,6 +19,7 @@ from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import (
     ConflictError,
+    DamagedIndexError,
     DamagedStateError,
     FeedAwayError,
     FeedError,
@@ -66,7 +67,7 @@ MARK = "subsetd-error "
 TOLD = {
     kind.__name__: kind
     for kind in (
-        *(SourceError, FeedError, FeedAwayError),
+        *(SourceError, DamagedIndexError, FeedError, FeedAwayError),
         *(StateError, FullDiskError, ConflictError, DamagedStateError),
     )
 }

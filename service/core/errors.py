@@ -13,6 +13,10 @@ class SourceError(SubsetdError):
     """A source of data cannot be read as it is: ragged rows, broken quoting, wrong encoding, ..."""
 
 
+class DamagedIndexError(SourceError):
+    """The index of a corpus is not as its manifest says: everything has to be read anew."""
+
+
 class RecordError(SubsetdError):
     """One record of a feed cannot be applied; the record is set aside or the feed stops.
 

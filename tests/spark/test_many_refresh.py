@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.reference import Column
 from service.core.errors import SourceError
+from service.usecases.corpora import RefreshState
 from tests.refreshing import LAKES, Lake, Tables, expected_inds, values_of, write_tables
 
 
@@ -95,6 +96,25 @@ def test_without_its_index_a_corpus_is_read_whole(spark: SparkSession, database_
     assert "the part is gone" in lake.report["index"]
     assert lake.inds() == expected_inds(values_of(tables))
     assert lake.columns() == columns, "ids stay"
+
+
+def test_an_index_that_is_found_damaged_is_removed_so_that_the_next_refresh_reads_everything(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    tables = {f"{n}.csv": shifted(n) for n in range(4)}
+    write_tables(tmp_path / "lake", tables)
+    lake = Lake(database_url, tmp_path / "lake")
+    lake.refresh(spark)
+    part = next(lake.data_dir.glob("corpora/*/parts/*"))
+    part.write_bytes(bytes(part.stat().st_size))
+    tables["1.csv"] = shifted(1, by=3)
+    write_tables(tmp_path / "lake", tables)
+    with pytest.raises(SourceError, match=r"the part cannot be read.*refresh .* again, which reads everything"):
+        lake.refresh(spark)
+    lake.corpora.end(lake.last().refresh_id, RefreshState.FAILED, "as its job said")
+    lake.refresh(spark)
+    assert lake.report["full"]
+    assert lake.inds() == expected_inds(values_of(tables))
 
 
 def test_the_best_referenced_columns_are_found_anew_each_time(

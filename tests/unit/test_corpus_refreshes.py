@@ -22,9 +22,9 @@ from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.corpus_choices import Algorithm
 from service.core.corpus_inds import find_inds
-from service.core.errors import SourceError, StateError
+from service.core.errors import DamagedIndexError, SourceError, StateError
 from spark_jobs import corpus_files, corpus_sources
-from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError
+from spark_jobs.corpus_index import CorpusIndex
 from spark_jobs.corpus_sources import list_corpus, reading_settings
 from spark_jobs.corpus_state import CorpusState
 from tests.corpus_reading import (
