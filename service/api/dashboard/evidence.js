@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { now } from "./api.js";
-import { ago, duration, number, percent, plain } from "./format.js";
+import { ago, duration, number, percent, plain, small } from "./format.js";
 import { table } from "./parts.js";
 
 const WIDTH = 600, ROW = 64, TOLD = 20;
@@ -18,9 +18,9 @@ export function distributions({ dependent, referenced, distance }) {
   });
   const line = (y) => s("line", { x1: 0, x2: WIDTH, y1: y, y2: y, class: "axis" });
   return h("figure", {},
-    s("svg", { viewBox: `0 0 ${WIDTH} ${2 * ROW + 8}`, role: "img", preserveAspectRatio: "none", "aria-label": `Distributions of both columns over ${dependent.length} cells of the referenced one's quantiles: distance ${number(distance)}` },
+    s("svg", { viewBox: `0 0 ${WIDTH} ${2 * ROW + 8}`, role: "img", preserveAspectRatio: "none", "aria-label": `Distributions of both columns over ${dependent.length} cells of the referenced one's quantiles: distance ${small(distance)}` },
       row(dependent, "accent", ROW), line(ROW), row(referenced, "good", 2 * ROW + 4), line(2 * ROW + 4)),
-    h("figcaption", {}, h("span", {}, "smallest values"), h("span", {}, `distance ${number(distance)}: 0 is as if drawn at random from the key`), h("span", {}, "largest")),
+    h("figcaption", {}, h("span", {}, "smallest values"), h("span", {}, `distance ${small(distance)}: 0 is as if drawn at random from the key`), h("span", {}, "largest")),
     h("p.legend", {}, h("span.key.accent", { "aria-hidden": "true" }), "dependent ", h("span.key.good", { "aria-hidden": "true" }), "referenced"));
 }
 
@@ -31,7 +31,7 @@ export function explanation({ evidence, against, score }) {
     h("p", {}, `Score ${score.toFixed(2)} as a foreign key; it covers ${percent(evidence.coverage)} of the key.`),
     against.length > 0 && h("ul.against", {}, against.map((text) => h("li", {}, text))),
     terms.length > 0 && h("details", {}, h("summary", {}, "What weighs most in the score"), table("What weighs most in the score", [
-      ["Part", ([name]) => name.replaceAll("_", " ")], ["Weight", ([, weight]) => number(weight), "right"],
+      ["Part", ([name]) => name.replaceAll("_", " ")], ["Weight", ([, weight]) => small(weight), "right"],
     ], terms)),
   ];
 }

@@ -4,12 +4,15 @@ import { h } from "./dom.js";
 import { now } from "./api.js";
 
 const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const SMALL = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const STAMP = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
 const CLOCKS_APART = 10; // seconds that the clocks of database and service, and the rounding of what they say, may differ
 
 export const number = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
+/** Write what may be near 0 and is not 0. */
+export const small = (value) => SMALL.format(value);
 /** Write an id or a version: as it is typed. */
 export const plain = (value) => (value === null || value === undefined ? "–" : String(value));
 export const short = (value) => (value < 10_000 ? NUMBER.format(value) : SHORT.format(value));
