@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine
 
 from service.core.model import AttributeName
 from tests.browser.conftest import NARROW, WIDE, looking
+from tests.integration.serving import app_over, serving
 from tests.watching import Watching, new_watch, pair_rule
 
 SCRIPT = "<script>document.title='pwned'</script>"
@@ -118,3 +120,19 @@ def test_the_view_holds_harmful_names_and_is_readable_by_all(
             assert page.title() == "Watches – subsetd"
             assert look.overflow() <= 0
             assert look.faults() == []
+
+
+def test_a_question_goes_with_who_was_asked(browser: Browser, engine: Engine, watching: Watching) -> None:
+    watching.watches.add(new_watch(pair_rule("shop.orders.customer_id", "shop.customers.id"), "w"))
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/watches")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Remove w").press("Enter")
+        expect(page.get_by_role("dialog", name="Remove the watch w?")).to_be_visible()
+        page.context.clear_cookies()
+        expect(page.get_by_label("Key", exact=True)).to_be_visible()
+        expect(page.locator("dialog[open]")).to_have_count(1)
+        assert all("401" in one for one in look.told)
+        look.told.clear()

@@ -168,6 +168,7 @@ function greet({ name, scope, csrf_token: token }) {
 
 function forgetWhatWasAsked() {
   forget();
+  for (const one of document.querySelectorAll("dialog[open]")) if (one !== dialog) one.close(""); // a question to who was here before
   for (const view of Object.values(VIEWS)) view.forget?.();
 }
 
