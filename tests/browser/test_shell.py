@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from sqlalchemy import Engine
 
 from service.api import access as access_module
@@ -228,3 +228,21 @@ def test_a_tab_shows_and_does_nothing_as_another_who_has_logged_in_meanwhile(bro
         expect(page.locator("main")).to_contain_text("None was looked for yet")
         assert all("401" in one or "403" in one for one in look.told)
         look.told.clear()
+
+
+def test_what_was_done_is_not_said_of_the_pair_that_was_opened_meanwhile(
+    browser: Browser, engine: Engine, state: HandMadeState
+) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        held: list[Route] = []
+        page.route("**/api/v1/contracts", lambda route: held.append(route))  # noqa: PLW0108 - a builtin is no handler
+        with page.expect_request("**/api/v1/contracts"):
+            page.get_by_role("button", name="Watch it as a contract").press("Enter")
+        page.evaluate("location.hash = '#/pair?dependent=shop.customers.id&referenced=shop.orders.customer_id'")
+        expect(page.locator("h1")).to_contain_text("shop.customers.id ⊄")
+        with page.expect_response("**/api/v1/contracts"):
+            held[0].continue_()
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        expect(page.locator("#link")).to_have_text("live, version 2")
+        expect(page.get_by_text("It is watched as a contract now")).to_have_count(0)

@@ -61,9 +61,10 @@ function open() {
 
 /** Do what a button is for, tell what became of it, and show how it is now. */
 async function act(work, done = null) {
+  const { hash } = location;
   try {
     await work();
-    said = done && message("good", "status", done);
+    if (location.hash === hash) said = done && message("good", "status", done); // else it would be told of another
   } catch (error) {
     said = message("bad", "alert", error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error));
   }
