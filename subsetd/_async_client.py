@@ -106,7 +106,7 @@ class AsyncClient:
 
     async def get(self, path: str, **asked: Any) -> Any:
         """Ask a route that has no method here, by its path; give its JSON."""
-        return (await self._ask("GET", path, params=asked_of(asked))).json()
+        return (await self._ask("GET", path, params=asked)).json()
 
     # The state
 
@@ -549,7 +549,7 @@ class AsyncClient:
     ) -> httpx.Response:
         left = self._patience
         while True:
-            response = await self._http.request(method, path, params=params, headers=headers, **more)
+            response = await self._http.request(method, path, params=asked_of(params or {}), headers=headers, **more)
             if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
                 return response
             wait = seconds_to_wait(method, response)

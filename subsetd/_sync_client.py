@@ -106,7 +106,7 @@ class Client:
 
     def get(self, path: str, **asked: Any) -> Any:
         """Ask a route that has no method here, by its path; give its JSON."""
-        return (self._ask("GET", path, params=asked_of(asked))).json()
+        return (self._ask("GET", path, params=asked)).json()
 
     # The state
 
@@ -539,7 +539,7 @@ class Client:
     ) -> httpx.Response:
         left = self._patience
         while True:
-            response = self._http.request(method, path, params=params, headers=headers, **more)
+            response = self._http.request(method, path, params=asked_of(params or {}), headers=headers, **more)
             if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
                 return response
             wait = seconds_to_wait(method, response)

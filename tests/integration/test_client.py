@@ -185,6 +185,12 @@ def test_what_changes_something_is_not_sent_again_after_a_503() -> None:
     assert Client(transport=Replies(FULL, DONE)).find_foreign_keys() == {"version": 7}
 
 
+def test_what_is_none_is_not_asked() -> None:
+    transport = Replies(httpx.Response(200, text="digraph"))
+    Client(transport=transport).export_graph(format=None)  # type: ignore[arg-type]
+    assert not transport.asked[0].url.params
+
+
 def test_patience_ends() -> None:
     late = httpx.Response(503, headers={"Retry-After": "20"}, json={"detail": "away"})
     with pytest.raises(Problem, match="away"):
