@@ -35,7 +35,10 @@ class Sampler:
             for name, service in self._services.items():
                 at = self._gate.seconds
                 with suppress(psutil.Error):
-                    self._seen.memory.setdefault(name, []).append((at, _resident(service.process.pid) / 1e6))
+                    parts = _resident(service.process.pid)
+                    whole = {} if len(parts) == 1 else {name: sum(parts.values())}  # what both share counts twice
+                    for part, size in [*whole.items(), *((f"{name}{part}", size) for part, size in parts.items())]:
+                        self._seen.memory.setdefault(part, []).append((at, size / 1e6))
                 told = "" if name == "serve" else _metrics(service)
                 if (lag := LAG.search(told)) and lag[1] != "NaN":
                     self._seen.lag.setdefault(name, []).append((at, float(lag[1])))
@@ -48,12 +51,14 @@ class Sampler:
             turn += 1
 
 
-def _resident(pid: int) -> int:
-    """Give the bytes of a service, with those of its consumer's process; what both share counts twice."""
+def _resident(pid: int) -> dict[str, int]:
+    """Give the bytes of a service, and apart from it those of its consumer's process, if it has one."""
     process = psutil.Process(pid)
     own = process.cmdline()
-    both = [process, *(child for child in process.children() if child.cmdline() == own)]
-    return sum(one.memory_info().rss for one in both)
+    consumer = next((child for child in process.children() if child.cmdline() == own), None)
+    if consumer is None:
+        return {"": process.memory_info().rss}
+    return {": serving": process.memory_info().rss, ": consuming": consumer.memory_info().rss}
 
 
 def _metrics(service: Service) -> str:
