@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from service import corpus_wiring, terminal, wiring
-from service.core.corpus import LONG_EXPONENT
+from service.core.corpus import read_fraction
 from service.core.errors import SourceError
 from service.core.near_matches import Near
 from service.core.typed_names import read_list
@@ -96,10 +96,8 @@ def _read(file: Path, columns: Sequence[str]) -> JoinQuery:
 
 def _share(text: str) -> Fraction:
     try:
-        if len(text) > 40 or LONG_EXPONENT.search(text):
-            raise ValueError(text)
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
+        return read_fraction(text)
+    except ValueError:
         raise typer.BadParameter(f"{text!r} is no share, as in 0.5 or 1/2", param_hint="--min-share") from None
 
 

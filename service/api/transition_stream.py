@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from service.api.schemas import Transition
 from service.core.errors import NotFoundError, StateError
 from service.usecases.answers import TransitionFilter
-from service.usecases.ports import StateReader
+from service.usecases.ports import StateReader, StateSnapshot
 from service.usecases.queries import UnknownVersionError, check_since
 
 MOST_CLIENTS = 500
@@ -74,20 +74,17 @@ def version_event(version: int) -> Event:
     return Event(place, place, _content("version", place, {"version": version}))
 
 
-def read_events(reader: StateReader, after: Place) -> tuple[list[Event], bool, bool]:
-    """Read the transitions behind a place, at most PAGE, an event for each version.
+def read_events(snapshot: StateSnapshot, after: Place) -> tuple[list[Event], bool]:
+    """Read the transitions behind a place, at most PAGE, an event for each version; tell whether there are more.
 
-    Tells whether there are more, and whether those up to the place are still told as they were: a mask cuts values.
     The last event of all names the state's version. A version with more than PAGE transitions comes in parts, and
     its number alone is the id of the last part. Raises UnknownVersionError for a place that is newer than the state.
     """
-    with reader.snapshot() as snapshot:
-        check_since(snapshot, after.version)
-        is_whole = after == Place(after.version)
-        chosen = TransitionFilter(since=after.version if is_whole else after.version - 1)
-        found = snapshot.transitions(chosen, None if is_whole else after, PAGE)
-        goes_on = snapshot.goes_on(after.version)
-        head = Place(snapshot.head.version)
+    check_since(snapshot, after.version)
+    is_whole = after == Place(after.version)
+    chosen = TransitionFilter(since=after.version if is_whole else after.version - 1)
+    found = snapshot.transitions(chosen, None if is_whole else after, PAGE)
+    head = Place(snapshot.head.version)
     has_more = len(found) == PAGE
     events = []
     for version, group in groupby(found, lambda one: one.version):
@@ -98,7 +95,7 @@ def read_events(reader: StateReader, after: Place) -> tuple[list[Event], bool, b
         events.append(Event(places[0], last, _content("transitions", last, told)))
     if not has_more and (events[-1].last if events else after) < head:
         events.append(version_event(head.version))
-    return events, has_more, goes_on
+    return events, has_more
 
 
 def _content(kind: str, place: Place, told: object) -> bytes:
@@ -223,8 +220,16 @@ class TransitionStream:
     async def _replayed(self, after: Place) -> list[Event]:
         """Read what comes behind a place that the ring does not reach back to."""
         async with self._replays:
-            events, *_ = await run_in_threadpool(read_events, self._reader, after)
-        return events
+            return await run_in_threadpool(self._events_behind, after)
+
+    def _events_behind(self, after: Place) -> list[Event]:
+        with self._reader.snapshot() as snapshot:
+            return read_events(snapshot, after)[0]
+
+    def _news_behind(self, after: Place) -> tuple[list[Event], bool, bool]:
+        """Read events; tell whether there are more, and whether those before are as they were: masks cut them."""
+        with self._reader.snapshot() as snapshot:
+            return *read_events(snapshot, after), snapshot.goes_on(after.version)
 
     def _joined(self, head: Place) -> Ring:
         """Give the ring that is being filled, or begin one."""
@@ -241,7 +246,7 @@ class TransitionStream:
         try:
             while self._clients:
                 try:
-                    events, has_more, goes_on = await run_in_threadpool(read_events, self._reader, ring.end)
+                    events, has_more, goes_on = await run_in_threadpool(self._news_behind, ring.end)
                 except UnknownVersionError:
                     return  # another state stands where this one was: clients have to look anew
                 except StateError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from fractions import Fraction
@@ -29,8 +30,8 @@ class CorpusKind(StrEnum):
 FILTERS = frozenset(("null_columns", "integer_columns", "non_unique_referenced", "coverage", "min_values"))
 """The settings that are filters."""
 
-LONG_EXPONENT = re.compile(r"[eE][-+]?\w{3}")
-"""That of a number whose fraction would have more digits than there is time for."""
+_LONG_EXPONENT = re.compile(r"[eE][-+]?\w{3}")
+_MOST_DIGITS = 40
 
 PACKINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """What the names of packed files end with, and what they are packed by; Parquet files pack themselves."""
@@ -228,20 +229,23 @@ def _long(value: Any) -> int:
     return value
 
 
-def _fraction(value: Any) -> Fraction:
-    words = "a number such as 0.2, or a fraction such as 1/5"
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Fraction):
-        raise ValueError(words)
-    text = str(value)
-    if len(text) > 40 or LONG_EXPONENT.search(text):
-        raise ValueError(words)
+def read_fraction(text: str) -> Fraction:
+    """Read a number or a fraction; raise ValueError for what is none, or has more digits than there is time for."""
+    if len(text) > _MOST_DIGITS or _LONG_EXPONENT.search(text):
+        raise ValueError(text)
     try:
-        found = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(words) from None
-    if len(str(found)) > 40:  # as which it is kept, and read again
-        raise ValueError(words)
-    return found
+        return Fraction(text)
+    except ZeroDivisionError as error:
+        raise ValueError(text) from error
+
+
+def _fraction(value: Any) -> Fraction:
+    if isinstance(value, int | float | str | Fraction) and not isinstance(value, bool):
+        with suppress(ValueError):
+            found = read_fraction(str(value))
+            if len(str(found)) <= _MOST_DIGITS:  # as which it is kept, and read again
+                return found
+    raise ValueError("a number such as 0.2, or a fraction such as 1/5")
 
 
 def _one_of(names: type[StrEnum]) -> Callable[[Any], StrEnum]:

@@ -35,6 +35,7 @@ from service.store.reader_sql import (
     COUNTS,
     DEAD_LETTERS,
     FEEDS,
+    GOES_ON,
     HEAD,
     IND_PAIRS,
     OVERLAP,
@@ -163,8 +164,7 @@ class PostgresSnapshot:
 
     def goes_on(self, since: int) -> bool:
         """Tell whether all versions after one are batches."""
-        others = "select from state_version where version > :since and kind <> 'batch'"
-        return bool(self._rows(f"select not exists ({others}) as goes_on", since=since)[0].goes_on)
+        return bool(self._rows(f"select {GOES_ON.format(since=':since')} as goes_on", since=since)[0].goes_on)
 
     def version_point(self, version: int) -> VersionPoint:
         """Give the time of a version."""

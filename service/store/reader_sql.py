@@ -101,6 +101,9 @@ left join state_version v on v.version = t.version
 where {where} order by t.version {way}, t.dependent_id {way}, t.referenced_id {way} limit :limit
 """
 
+# What is told of earlier versions is as it was: others than batches change it.
+GOES_ON = "not exists (select from state_version where version > {since} and kind <> 'batch')"
+
 # One statement, so that all of it is of one version: the newest, and a row for each transition after version $1, or one
 # without. The version is known by its time, too: another state may have been put in this one's place.
 NEWS = f"""
@@ -110,7 +113,7 @@ select h.version as head_version, h.generation as head_generation, h.kind as hea
        h.committed_at as head_committed_at, h.newest_source_ms as head_newest_source_ms,
        h.transaction_consistent as head_transaction_consistent, h.first_version as head_first_version,
        h.first_version = $3 and exists (select from state_version where version = $1 and committed_at = $2)
-       and not exists (select from state_version where version > $1 and kind <> 'batch') as goes_on, t.*,
+       and {GOES_ON.format(since="$1")} as goes_on, t.*,
        d.parts is not null as is_of_tuples
 from head h left join lateral (
     {TRANSITIONS.format(where="t.version > $1", way="asc").replace(":limit", "$4")}
