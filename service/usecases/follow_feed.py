@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import threading
 import time
@@ -76,11 +75,3 @@ class Consumer(Following):
                 # What a session and its feed leave are cycles, and a tuned collector looks at old objects hardly ever.
                 session = None
                 gc.collect()
-                _give_back()
-
-
-def _give_back() -> None:
-    """Hand the allocator's free pages back: each state that is loaded leaves holes, which glibc keeps for ever."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

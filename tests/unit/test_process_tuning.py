@@ -1,8 +1,9 @@
-"""The interpreter's settings of a consumer: what is in cycles is found, though it was in use when it was looked for."""
+"""The memory of a consumer: cycles are found, though in use when they were looked for; free pages are handed back."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -49,3 +50,24 @@ def test_cycles_that_were_in_use_when_they_were_looked_for_do_not_pile_up() -> N
         wait.append(wait)
         in_use.append(wait)
     assert Payload.most < WAITS / 7
+
+
+HOLES = """
+import psutil
+from service.upkeep import give_back
+
+held = [bytes(5000) for _ in range(40_000)]
+taken = psutil.Process().memory_info().rss
+del held[::2], held[: len(held) - 1 : 2]
+kept = psutil.Process().memory_info().rss
+give_back()
+print(taken, kept, psutil.Process().memory_info().rss)
+"""
+
+
+def test_what_the_c_library_has_free_is_handed_back() -> None:
+    """Free pages between what is held stay in the process until they are handed back."""
+    said = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True).stdout
+    taken, kept, left = map(int, said.split())
+    assert taken - kept < 50_000_000
+    assert kept - left > 50_000_000
