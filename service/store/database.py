@@ -147,6 +147,13 @@ def place(url: URL) -> str:
     return f"database {url.database or url.username or 'postgres'!r} at {where}"
 
 
+def address_of(cursor: Any) -> URL:
+    """Give the address that a raw cursor's connection, which may be lost by now, was opened with; no password."""
+    told = psycopg2.extensions.parse_dsn(cursor.connection.dsn)
+    return URL.create("postgresql", told.get("user"), query={"host": told["host"]} if "host" in told else {},
+                      port=told.get("port"), database=told.get("dbname"))  # fmt: skip
+
+
 def state_error(error: BaseException | None, url: URL) -> StateError | None:
     """Turn a psycopg2 error that is the database's plight, not the statement's fault, into a `StateError`.
 

@@ -172,6 +172,12 @@ def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Seque
     with connect(url, COMMAND_NAME) as connection:
         with connection.cursor() as cursor:
             known = read_servers(cursor)
+            stands = {server.name: read_stands(cursor, server) for server in known}
+        # Whoever follows or answers meanwhile goes there as soon as it is committed.
+        for server in servers:
+            if server.address not in {one.address for one in known if one.name == server.name}:
+                with reaching(server), connect(server.address, COMMAND_NAME) as other, other.cursor() as elsewhere:
+                    require_applying(elsewhere, server, stands.get(server.name, {}))
         _readdress(connection, servers)
         try:
             take_writer_lock(connection, telling)

@@ -63,7 +63,7 @@ class ShardMove:
             for shard in server.shards:
                 if (server.name, shard) in staying:
                     continue
-                with reaching(server), self._reach(server).cursor() as other:
+                with reaching(server, self._cursor), self._reach(server).cursor() as other:
                     copy_between(other, f"select * from {shard_table(shard)}", self._cursor, "gen_rec")
                     copy_between(other, CLUSTERS.format(bits=ID_BITS, shard=shard), self._cursor, "shard_cluster")
                 self._cursor.execute(ARRIVED_HOME, (self._version, shard))
@@ -77,10 +77,10 @@ class ShardMove:
         for server in servers:
             going = [shard for shard in server.shards if shard in at_home]
             if going:
-                with reaching(server):
+                with reaching(server, self._cursor):
                     self._make_room(server, at_home[going[0]][1])
             for shard in going:
-                with reaching(server):
+                with reaching(server, self._cursor):
                     self._send(server, shard, of, *at_home[shard])
 
     def commit(self, connection: Any) -> None:

@@ -21,7 +21,7 @@ from service.core.errors import ConflictError, FullDiskError, ShardAwayError, St
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.core.shards import ID_BITS, shard_bounds
 from service.store.bulk import FILL_FACTOR, between, uuid_text
-from service.store.database import LostConnectionError, connect, parse_address, state_error
+from service.store.database import LostConnectionError, address_of, connect, parse_address, state_error
 from service.store.tables import SCHEMA_REVISION
 
 LOOKING_NAME = "subsetd shards"
@@ -123,10 +123,11 @@ def read_stands(cursor: Any, server: ShardServer) -> dict[int, Stand]:
 
 
 @contextmanager
-def reaching(server: ShardServer) -> Iterator[None]:
+def reaching(server: ShardServer, at_home: Any = None) -> Iterator[None]:
     """Let a failure of a server say which it is, and which shards wait for it.
 
-    What the server itself makes fail, and not what is in it, is a ShardAwayError, but for a full disk.
+    What the server itself makes fail, and not what is in it, is a ShardAwayError, but for a full disk. Of the cursor
+    `at_home` the state's own database is told.
     """
     try:
         yield
@@ -134,6 +135,8 @@ def reaching(server: ShardServer) -> Iterator[None]:
         kind = _kind(error) if isinstance(error.__cause__, psycopg2.Error) else type(error)
         raise kind(f"{server}: {str(error).replace('SUBSETD_DATABASE_URL', 'its address')}") from error
     except psycopg2.Error as error:
+        if at_home is not None and error.cursor is at_home:
+            raise state_error(error, address_of(at_home)) or error from error
         told = state_error(error, parse_address(server.address))
         if isinstance(error, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
             raise StateError(f"{server}: It lacks tables for shards ({first_line(error)}): {WAY_OUT}.") from error

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import make_url
 
-from service.core.errors import StateError
+from service.core.errors import FullDiskError, StateError
 from service.store import migrate, shard_moving, shards
 from service.store.backup import back_up
-from service.store.database import connect
+from service.store.database import connect, place
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards, set_shards
 from service.store.writer import PostgresWriter
+from service.store.writer_lock import take_writer_lock
 from tests import states
 from tests.following import Stream, consume, random_changes
 from tests.integration.test_shard_servers import (
@@ -36,6 +38,19 @@ from tests.shard_servers import killed, spread
 from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["spread_stream", "stream"]
+
+FULL = """
+create function is_full() returns trigger language plpgsql as $$ begin raise disk_full; end $$;
+create trigger is_full before insert on gen_rec for each row execute function is_full()
+"""
+
+
+@contextmanager
+def writing(url: str) -> Iterator[None]:
+    """Be the state's writer."""
+    with connect(url, "another writer") as connection:
+        take_writer_lock(connection, print)
+        yield
 
 
 def test_shards_move_from_server_to_server_and_back(
@@ -117,6 +132,24 @@ def test_an_address_without_the_shards_is_not_kept(
         spread(database_url, OF, east=(west_url, [1]))
     assert states.query(database_url, "select address from shard where server = 'east'") == [(east_url,)]
     require_true(database_url, spread_stream)
+
+
+def test_an_address_without_the_shards_is_not_even_tried(
+    database_url: str, spread_stream: Stream, east_url: str, west_url: str
+) -> None:
+    """Who follows would go there as soon as it is committed: it is looked at first, while others write the state."""
+    with writing(database_url), pytest.raises(StateError, match=r"server 'east' .*: It has no shard 1 of this state"):
+        spread(database_url, OF, east=(west_url, [1]))
+
+
+def test_what_fails_in_the_states_own_database_is_not_said_to_be_a_servers(
+    database_url: str, spread_stream: Stream
+) -> None:
+    states.execute(database_url, FULL)
+    with pytest.raises(FullDiskError) as raised:
+        spread(database_url, OF)
+    assert f"The disk of {place(make_url(database_url))} is full" in str(raised.value)
+    assert "server '" not in str(raised.value)
 
 
 def test_a_move_that_died_can_be_begun_again(
