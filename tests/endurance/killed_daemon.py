@@ -4,8 +4,9 @@ A task ends here when all that it gives and writes is written, and the executor 
 SUBSETD_KILLS is a file for each kill, named by application and stage, so that each happens once; executors find this
 module by PYTHONPATH.
 
-Where SUBSETD_KILL_AT says `lag`, nothing is killed: each stage's first task has done all, and does not end before a
-second attempt of it, which Spark starts for what lags, has done all, too. Each attempt that has leaves a file.
+Where SUBSETD_KILL_AT says `lag`, nothing is killed: each stage's first task has done all, and does not end before
+another attempt of it, which Spark starts for what lags, has done all, too. Each attempt that has leaves a file. Once in
+each application the second of both waits for a third executor to go, which has nothing to do by then.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ import psutil
 from pyspark import TaskContext, daemon, worker
 
 LAG_SECONDS = 300
+IDLE_SECONDS = 20
+"""Many times what an executor may be idle for."""
+
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 @cache
@@ -29,15 +34,22 @@ def executor() -> psutil.Process:
     """Give the executor's Java, which this worker's daemon is a child of."""
     java = psutil.Process(os.getppid()).parent()
     assert java is not None
-    assert "CoarseGrainedExecutorBackend" in " ".join(java.cmdline())
+    assert EXECUTOR in java.cmdline()
     return java
 
 
 def stage() -> str:
     """Name the stage at work: a job may be several applications, each of which counts its stages from 0."""
-    context, command = TaskContext.get(), executor().cmdline()
+    context = TaskContext.get()
     assert context is not None
-    return f"{command[command.index('--app-id') + 1]}-{context.stageId():03}"
+    return f"{application()}-{context.stageId():03}"
+
+
+@cache
+def application() -> str:
+    """Name the application that the executor works for."""
+    command = executor().cmdline()
+    return command[command.index("--app-id") + 1]
 
 
 def kill_once(point: str) -> None:
@@ -53,7 +65,7 @@ def kill_once(point: str) -> None:
 
 
 def lag() -> None:
-    """Let a stage's first task wait for another attempt of itself."""
+    """Let a stage's first task wait for another attempt of itself, whichever of both is the first to have done all."""
     context = TaskContext.get()
     assert context is not None
     if os.environ["SUBSETD_KILL_AT"] != "lag" or context.partitionId() != 0:
@@ -61,10 +73,28 @@ def lag() -> None:
     done, attempt = Path(os.environ["SUBSETD_KILLS"]), context.attemptNumber()
     (done / f"{stage()}-attempt-{attempt}").touch()
     deadline = time.monotonic() + LAG_SECONDS
-    while attempt == 0 and len(list(done.glob(f"{stage()}-attempt-*"))) == 1:
+    is_first = False
+    while len(list(done.glob(f"{stage()}-attempt-*"))) == 1:
         if time.monotonic() > deadline:
             raise TimeoutError("Spark has started no second attempt")
+        is_first = True
         time.sleep(0.05)
+    gone = done.parent / f"{application()}-gone"
+    if not is_first and not gone.exists():  # as soon as the second ends, Spark ends the first
+        seen, deadline = others(), time.monotonic() + IDLE_SECONDS
+        while all(one.is_running() for one in seen) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        gone.touch()
+
+
+def others() -> list[psutil.Process]:
+    """Give the other executors of this application."""
+    found = []
+    for one in psutil.process_iter(["name", "cmdline"]):
+        told = one.info["cmdline"] or []
+        if one.info["name"] == "java" and EXECUTOR in told and application() in told and one != executor():
+            found.append(one)
+    return found
 
 
 def killing(read: Any) -> Any:

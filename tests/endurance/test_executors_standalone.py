@@ -34,7 +34,10 @@ pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="many executors: make endur
 COMING_AND_GOING = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    # What an executor has shuffled does not hold it: it is made anew where it is missed.
+    "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
     "spark.dynamicAllocation.minExecutors": "1",
+    "spark.dynamicAllocation.initialExecutors": "3",
     "spark.dynamicAllocation.maxExecutors": "3",
     "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
     "spark.dynamicAllocation.executorIdleTimeout": "1s",
@@ -58,7 +61,10 @@ def test_executors_that_come_and_go_and_tasks_that_run_twice_change_nothing(
     postgres_server: EmbeddedPostgres, master: str, settings: Settings, tmp_path: Path, job: Any,
     tell: Callable[..., None],
 ) -> None:  # fmt: skip
-    """The first task of each stage has written all, and ends only when a second attempt has written all, too."""
+    """The first task of each stage has written all, and ends only when a second attempt has written all, too.
+
+    Once in each application the second waits for an executor to go that has nothing to do.
+    """
     expected = undisturbed(job, postgres_server, tmp_path / "here")
     environment = settings.write(SPECULATION | COMING_AND_GOING | settings.event_log(), "lag")
     assert done(job, postgres_server, tmp_path / "there", master, environment) == expected
