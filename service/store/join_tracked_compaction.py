@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg2.errors
+import psycopg2
 from psycopg2.extras import execute_values
 from sqlalchemy import text
 
@@ -19,7 +19,7 @@ from service.core.errors import StateError
 from service.core.join_parts import CellRows, CodedPart, code_part, distinct_keys
 from service.core.records import Keys
 from service.store.copy_stream import copy_blocks
-from service.store.database import connect, make_engine
+from service.store.database import OTHERS_IN_THE_WAY, connect, make_engine
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
 from service.store.locks import JOIN_COMPACTION_LOCK
@@ -54,12 +54,8 @@ BEGIN = "insert into join_segment (table_id, bucket_bits, layout) values (%s, %s
 REPLACED = "delete from join_segment where segment_id = any (%s)"
 FOLDED = "delete from join_change where table_id = %s and version <= %s"
 
-OTHERS_WROTE = (
-    psycopg2.errors.SerializationFailure,
-    psycopg2.errors.DeadlockDetected,
-    psycopg2.errors.ForeignKeyViolation,
-)
-"""What befalls a compaction whose table was emptied or bootstrapped meanwhile."""
+IS_GONE = "23503"
+"""Code of a compaction whose table was untracked or bootstrapped meanwhile: no row of it can be referred to."""
 
 
 class PostgresTrackedIndexes:
@@ -81,7 +77,9 @@ class PostgresTrackedIndexes:
             try:
                 _compact(connection, table_id)
                 connection.commit()
-            except OTHERS_WROTE:
+            except psycopg2.Error as error:
+                if error.pgcode not in (*OTHERS_IN_THE_WAY, IS_GONE):
+                    raise
                 return False
         return True
 

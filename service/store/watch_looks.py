@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
-import psycopg2.errors
 from psycopg2.extras import Json
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -17,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from service.core.model import AttributeName
 from service.core.watch_rules import Standing, Standings, Subject, changed, is_pattern, matches
 from service.store.contract_upkeep import BINDING, IS_CURRENT
+from service.store.database import OTHERS_IN_THE_WAY, state_error
 from service.store.feeds import FORGET_LAG
 from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
@@ -41,9 +41,6 @@ KEPT_ALERTS = 10_000
 
 SNAPSHOT_MARKS = ("true", "first", "first_in_data_collection", "incremental")
 """What a connector says of a record of a snapshot that goes on (source.snapshot)."""
-
-OTHERS_WROTE = (psycopg2.errors.SerializationFailure, psycopg2.errors.DeadlockDetected)
-"""What befalls a look whose watch was changed or removed meanwhile."""
 
 # A dead letter makes every version one that is not whole, for as long as it is there: then nothing is known of it.
 IS_HALF = "v.transaction_consistent is false and not exists (select from dead_letter d where d.feed = v.feed)"
@@ -166,7 +163,11 @@ class PostgresLooks:
 
     @contextmanager
     def look(self) -> Iterator[PostgresLook | None]:
-        """Open a look; what it wrote is committed at its end."""
+        """Open a look; what it wrote is committed at its end.
+
+        One whose watch was changed or removed meanwhile, or that others were in the way of, has written nothing.
+        """
+        is_open = False
         try:
             connection = self._connection = self._connection or self._engine.connect()
             if not self._is_alone:
@@ -181,11 +182,15 @@ class PostgresLooks:
                 # for what it writes.
                 connection.execute(text("lock table watch_alert, watch_standing in row exclusive mode"))
                 has_watches = connection.scalar(text("select exists (select from watch)"))
-                yield PostgresLook(connection) if has_watches else None
+                look = PostgresLook(connection) if has_watches else None
+                is_open = True
+                yield look
         except DBAPIError as error:
-            if not isinstance(error.orig, OTHERS_WROTE):
+            if getattr(error.orig, "pgcode", None) not in OTHERS_IN_THE_WAY:
                 self.close()
                 raise
+            if not is_open:
+                raise (state_error(error.orig, self._engine.url) or error) from error
         except BaseException:
             self.close()
             raise

@@ -43,7 +43,7 @@ class TrackedIndexes(Protocol):
         """Say of each table what is not indexed yet."""
 
     def compact(self, table_id: int, *, waiting: bool = False) -> bool:
-        """Index what is not; False when somebody else is at it (`waiting`: he is waited for), or wrote meanwhile.
+        """Index what is not; False when somebody else is at it (`waiting`: he is waited for), or is in the way.
 
         Raises StateError for a table whose values cannot be numbered.
         """
@@ -74,8 +74,8 @@ class JoinCompactor:
 
 
 def build(indexes: TrackedIndexes, table_id: int) -> None:
-    """Index a table now, and what changed of it. Raises StateError where others empty it again and again."""
+    """Index a table now, and what changed of it. Raises StateError where others are in the way again and again."""
     for _ in range(10):
         if indexes.compact(table_id, waiting=True):
             return
-    raise StateError("The table is emptied again and again while it is indexed; try again later.")
+    raise StateError("Others empty the table, or hold its locks, again and again while it is indexed; try again later.")

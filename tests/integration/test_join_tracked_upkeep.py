@@ -212,6 +212,23 @@ def test_a_table_that_is_untracked_before_it_is_its_turn_is_told(database_url: s
         next(built)
 
 
+def test_a_table_that_others_hold_for_longer_than_a_lock_timeout_is_come_back_to(
+    database_url: str, stream: Stream
+) -> None:
+    """The timeout is the role's or the database's; the holders are a bootstrap's last commit, or VACUUM FULL."""
+    (table_id,) = add_tables(database_url, ["s.orders"])
+    with (
+        indexes_of(f"{database_url}&options=-c%20lock_timeout%3D20ms") as indexes,
+        closing(psycopg2.connect(database_url)) as other,
+    ):
+        other.cursor().execute("lock table join_segment in access exclusive mode")
+        assert not indexes.compact(table_id)
+        with pytest.raises(StateError, match="hold its locks, again and again"):
+            join_tracking.build(indexes, table_id)
+        other.rollback()
+        assert indexes.compact(table_id)
+
+
 def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:
     index(database_url, "s.orders")
     states.execute(database_url, "delete from tracked_table where table_name = 'orders'")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg2
 import pytest
 from sqlalchemy import Engine
 
+from service.core.errors import StateError
 from service.store.database import LostConnectionError, make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.watch_looks import PostgresLooks
@@ -62,3 +64,27 @@ def test_who_waits_for_its_turn_says_that_the_connection_was_lost_and_looks_late
             evaluator.evaluate()
         watching.looks.close()
         assert evaluator.evaluate()
+
+
+def test_a_look_that_others_hold_up_for_longer_than_a_lock_timeout_is_taken_again_by_the_same(
+    watching: Watching, another: Engine, database_url: str
+) -> None:
+    """The timeout is the role's or the database's; the holders are a mask, or VACUUM FULL."""
+    watching.looks.close()
+    engine = make_engine(database_url, "hurried", lock_timeout_ms=20)
+    with (
+        closing(PostgresLooks(engine)) as looks,
+        closing(PostgresLooks(another)) as others,
+        closing(psycopg2.connect(database_url)) as holder,
+    ):
+        evaluator = Evaluator(looks, watching.clock)
+        holder.cursor().execute("lock table attribute in access exclusive mode")
+        assert evaluator.evaluate(), "what began to look writes nothing"
+        holder.rollback()
+        holder.cursor().execute("lock table watch_alert in access exclusive mode")
+        with pytest.raises(StateError, match="Others were in the way of a statement on database"):
+            evaluator.evaluate()
+        assert not Evaluator(others, watching.clock).evaluate()
+        holder.rollback()
+        assert evaluator.evaluate()
+    engine.dispose()
