@@ -75,12 +75,11 @@ class FileRange:
 
 
 class CsvFault(SourceError):
-    """A fault at a byte of a file."""
+    """A fault at a byte of a file; it is told by `CsvReader.told`."""
 
-    def __init__(self, path: str, offset: int, message: str) -> None:
-        super().__init__(message)
-        self.path = path
-        self.offset = offset
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
 
 
 class CsvReader:
@@ -106,19 +105,30 @@ class CsvReader:
         return self._filesystem
 
     def read(self, split: Split) -> Iterator[pa.Table]:
-        data, offset = self._bytes(split.detail)
-        if len(data):
-            yield self._parse(data, offset, split)
+        try:
+            yield from self._read(split)
+        except CsvFault as error:
+            raise SourceError(self.told(error.fault)) from error
 
     def check(self, split: Split) -> Fault | None:
         try:
-            for _ in self.read(split):
+            for _ in self._read(split):
                 pass
-        except CsvFault as fault:
-            return Fault(fault.path, fault.offset, str(fault))
+        except CsvFault as error:
+            return error.fault
         except SourceError as error:
             return Fault(split.detail.path, 0, str(error))
         return None
+
+    def told(self, fault: Fault) -> str:
+        if not fault.lacks_line:
+            return fault.message
+        return f"{fault.place}, line {self._line(fault.place, fault.offset)}{fault.message}"
+
+    def _read(self, split: Split) -> Iterator[pa.Table]:
+        data, offset = self._bytes(split.detail)
+        if len(data):
+            yield self._parse(data, offset, split)
 
     def place(self, split: Split) -> str:
         return str(split.detail.path)
@@ -128,6 +138,12 @@ class CsvReader:
 
         Raises SourceError for a file without any record.
         """
+        try:
+            return self._header(path)
+        except CsvFault as error:
+            raise SourceError(self.told(error.fault)) from error
+
+    def _header(self, path: str) -> tuple[list[str], int]:
         size = 1 << 16
         while True:
             raw = self._slice(path, 0, size)
@@ -179,9 +195,8 @@ class CsvReader:
         try:
             return decoder.decode(bytes(raw), is_whole).encode()
         except UnicodeDecodeError as error:
-            raise CsvFault(
-                path, error.start, f"{path}, byte {error.start}: this is not {self.encoding} text. Name its --encoding."
-            ) from error
+            message = f"{path}, byte {error.start}: this is not {self.encoding} text. Name its --encoding."
+            raise CsvFault(Fault(path, error.start, message)) from error
 
     def _bytes(self, part: FileRange) -> tuple[Bytes, int]:
         """Return the whole records of a range, and the offset at which they begin."""
@@ -278,8 +293,8 @@ class CsvReader:
         self._fail(path, offset + place, message, where)
 
     def _fail(self, path: str, offset: int, message: str, where: str = "") -> NoReturn:
-        """Raise a CsvFault that names file and line of a byte, and where in it."""
-        raise CsvFault(path, offset, f"{path}, line {self._line(path, offset)}{where}: {message}.")
+        """Raise a CsvFault of a byte of a file, and where in its line that is."""
+        raise CsvFault(Fault(path, offset, f"{where}: {message}.", lacks_line=True))
 
     def _line(self, path: str, offset: int) -> int:
         """Count up to a byte, in portions: a file may be larger than the memory."""

@@ -201,6 +201,9 @@ class KafkaReader:
     def check(self, split: Split) -> Fault | None:
         return None
 
+    def told(self, fault: Fault) -> str:
+        return fault.message
+
     def place(self, split: Split) -> str:
         return "the topics"
 

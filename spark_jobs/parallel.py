@@ -53,9 +53,10 @@ def telling(spark: SparkSession, source: Source, splits: Sequence[Split]) -> Ite
 
 def _all_faults(spark: SparkSession, source: Source, splits: Sequence[Split]) -> SourceError | None:
     """Read everything once more, only to find the first fault of each file."""
-    found = [fault for fault in run_parallel(spark)(source.reader().check, splits) if fault]
-    first = {fault.place: fault for fault in sorted(found, reverse=True)}
-    messages = [fault.message for _, fault in sorted(first.items())]
-    if len(messages) > FAULTS_TOLD:
-        messages[FAULTS_TOLD:] = [f"... and {len(messages) - FAULTS_TOLD} more files."]
+    run, reader = run_parallel(spark), source.reader()
+    found = [fault for fault in run(reader.check, splits) if fault]
+    first = sorted({fault.place: fault for fault in sorted(found, reverse=True)}.values())
+    messages = run(reader.told, first[:FAULTS_TOLD])
+    if len(first) > FAULTS_TOLD:
+        messages.append(f"... and {len(first) - FAULTS_TOLD} more files.")
     return SourceError("\n".join(messages)) if messages else None

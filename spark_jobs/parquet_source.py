@@ -85,6 +85,9 @@ class ParquetReader:
             return Fault(split.detail.path, split.detail.first, str(error))
         return None
 
+    def told(self, fault: Fault) -> str:
+        return fault.message
+
     def place(self, split: Split) -> str:
         part: RowGroups = split.detail
         return f"{part.path}, row groups {part.first} to {part.end - 1}"

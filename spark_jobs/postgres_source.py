@@ -55,6 +55,9 @@ class PostgresReader:
             return Fault(str(self.tables[split.table]), 0, str(error))
         return None
 
+    def told(self, fault: Fault) -> str:
+        return fault.message
+
     def place(self, split: Split) -> str:
         part: PageRange = split.detail
         return f"{part.schema}.{part.table}, pages from {part.first or 0}"

@@ -140,6 +140,8 @@ class Fault:
     place: str
     offset: int
     message: str = field(compare=False)
+    lacks_line: bool = field(default=False, compare=False)
+    """Whether place and line are still to be told before the message: to count lines is to read all before them."""
 
 
 class Reader(Protocol):
@@ -151,6 +153,10 @@ class Reader(Protocol):
 
     def check(self, split: Split) -> Fault | None:
         """Give the first fault of a split, or None."""
+        ...
+
+    def told(self, fault: Fault) -> str:
+        """Give the whole message of a fault that `check` gave."""
         ...
 
     def place(self, split: Split) -> str:

@@ -43,8 +43,9 @@ def test_a_bad_row_is_named_with_its_line_wherever_the_file_is_cut(
     assert len(splits) == 1 if task_bytes is None else len(splits) > 3
     faults = sorted(fault for split in splits if (fault := source.reader().check(split)))
     assert faults, "the fault is found"
-    assert f"{path}, {place}" in faults[0].message
-    assert way_out in faults[0].message
+    said = source.reader().told(faults[0])
+    assert f"{path}, {place}" in said
+    assert way_out in said
 
 
 def test_a_fault_far_into_a_file_is_named_without_reading_it_at_once(
@@ -66,8 +67,32 @@ def test_a_fault_far_into_a_file_is_named_without_reading_it_at_once(
     monkeypatch.setattr(CsvReader, "_slice", sliced)
     fault = source.reader().check(splits[-1])
     assert fault is not None
-    assert "line 201002, column 'name': there is a NUL byte" in fault.message
+    assert "line 201002, column 'name': there is a NUL byte" in source.reader().told(fault)
     assert max(read) < 300_000 < path.stat().st_size
+
+
+def test_lines_are_not_counted_for_each_part_of_a_file_that_has_a_fault_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a hundred gigabytes with another delimiter would be read a thousand times."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(GOOD + BAD_ROWS["ragged"][0] * 50_000)
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = source.splits(20_000, lambda function, items: [function(item) for item in items])
+    monkeypatch.setattr(csv_source, "LOOK_AHEAD_BYTES", 100)
+    read: list[int] = []
+    whole = CsvReader._slice
+
+    def sliced(*given: Any) -> Any:
+        found = whole(*given)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(CsvReader, "_slice", sliced)
+    faults = [fault for split in splits if (fault := source.reader().check(split))]
+    assert len(faults) > 15
+    assert source.reader().told(min(faults)).startswith(f"{path}, line 1002: the row has 3 cells")
+    assert sum(read) < 1.1 * path.stat().st_size
 
 
 def test_all_bad_files_are_told_at_once_and_the_served_state_stays(
