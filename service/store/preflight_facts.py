@@ -146,8 +146,9 @@ def read_state_facts(engine: Engine) -> StateFacts:
             tables=[
                 FollowedTable(*row)
                 for row in rows(
-                    "select name, source_database, source_schema, source_table, row_images, replica_identity "
-                    "from tracked_table join source using (source_id) order by name, source_schema, source_table"
+                    "select name, source_database, source_schema, source_table, row_images, replica_identity, "
+                    "schema_name || '.' || table_name from tracked_table join source using (source_id) "
+                    "order by name, source_schema, source_table"
                 )
             ],
             positions={Place(*place): offset for *place, offset in rows(POSITIONS)},

@@ -12,9 +12,10 @@ from service.usecases.preflight_facts import (
     Level,
     PublicationFacts,
     SourceFacts,
+    StateFacts,
     quoted,
 )
-from service.usecases.preflight_source import check_publication
+from service.usecases.preflight_source import check_publication, followed_of
 
 _Get = Callable[..., str]
 """Read a setting of a connector: its name, and what Debezium takes where it is not set."""
@@ -63,7 +64,7 @@ def check_connector(connector: ConnectorFacts, facts: Facts) -> Iterator[Finding
             Level.FAIL, about, f"plugin.name={get('plugin.name')} is no plugin of Debezium's", "plugin.name=pgoutput"
         )
     yield from _chosen_tables(about, get, facts)
-    yield from _publication(about, get, facts.source)
+    yield from _publication(about, get, facts.source, facts.state)
 
 
 def _transactions(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
@@ -229,13 +230,13 @@ def _listed(patterns: str, name: str) -> bool:
     return any(re.fullmatch(one.strip(), name, re.IGNORECASE) for one in patterns.split(","))
 
 
-def _publication(about: str, get: _Get, source: SourceFacts | None) -> Iterator[Finding]:
+def _publication(about: str, get: _Get, source: SourceFacts | None, state: StateFacts | None) -> Iterator[Finding]:
     """Hold a connector's publication against the source's tables."""
     if source is None or "postgres" not in get("connector.class") or get("plugin.name") != "pgoutput":
         return
     name = get("publication.name", "dbz_publication")
     publication = next((one for one in source.publications if one.name == name), None)
-    yield from _generated_columns(about, name, publication, source)
+    yield from _generated_columns(about, name, publication, source, state)
     yield from _partitions(about, get, name, publication, source)
     if publication is None:
         if get("publication.autocreate.mode", "all_tables") == "disabled":
@@ -270,14 +271,17 @@ def _partitions(
 
 
 def _generated_columns(
-    about: str, name: str, publication: PublicationFacts | None, source: SourceFacts
+    about: str, name: str, publication: PublicationFacts | None, source: SourceFacts, state: StateFacts | None
 ) -> Iterator[Finding]:
     """Find columns that a bootstrap reads and no change tells: they become stale with the first one."""
+    followed = followed_of(source, state)
     for table in source.tables:
         stored = () if publication is not None and publication.tells_stored else table.stored
         untold = (*stored, *table.virtual)
         if untold:
-            drop = "; ".join(f"subsetd attribute drop --force {table.schema}.{table.name}.{one}" for one in untold)
+            known = followed.get((table.schema, table.name))
+            named = f"{table.schema}.{table.name}" if known is None else known.known_as
+            drop = "; ".join(f"subsetd attribute drop --force {named}.{one}" for one in untold)
             may_tell = source.version >= 180000 and not table.virtual
             yield Finding(
                 Level.WARN,

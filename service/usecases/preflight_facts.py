@@ -127,7 +127,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class FollowedTable:
-    """Describe a table that the state follows, by what changes call it."""
+    """Describe a table that the state follows, by what changes call it; `known_as` is its name in the state."""
 
     source: str
     database: str | None
@@ -135,6 +135,7 @@ class FollowedTable:
     name: str
     row_images: bool
     identity: str | None
+    known_as: str
 
 
 @dataclass(frozen=True, slots=True)

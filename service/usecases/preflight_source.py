@@ -63,7 +63,7 @@ def check_source(source: SourceFacts) -> Iterator[Finding]:
 
 def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Finding]:
     user = quoted(source.user)
-    followed = {(t.schema, t.name): t for t in _followed_of(source, state)}
+    followed = followed_of(source, state)
     whole = 0
     for table in source.tables:
         about, full = str(table), f"ALTER TABLE {table} REPLICA IDENTITY FULL"
@@ -115,7 +115,7 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
                 Level.WARN,
                 f"{schema}.{name}",
                 f"is followed as a table of {known.source}, and is not there (dropped, or renamed)",
-                f"subsetd attribute drop {schema}.{name} --force, or subsetd attribute rename {schema}.{name} NEW",
+                f"subsetd attribute drop {known.known_as} --force, or subsetd attribute rename {known.known_as} NEW",
             )
 
 
@@ -157,11 +157,12 @@ def check_slots(source: SourceFacts, facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def _followed_of(source: SourceFacts, state: StateFacts | None) -> list[FollowedTable]:
+def followed_of(source: SourceFacts, state: StateFacts | None) -> dict[tuple[str, str], FollowedTable]:
+    """Give the tables of a source that the state follows, by their names there."""
     if state is None:
-        return []
+        return {}
     names = {name for name, location, _ in state.sources if location == source.location}
-    return [table for table in state.tables if table.source in names]
+    return {(table.schema, table.name): table for table in state.tables if table.source in names}
 
 
 def check_publication(publication: PublicationFacts, source: SourceFacts) -> Iterator[Finding]:

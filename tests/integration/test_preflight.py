@@ -46,7 +46,7 @@ SOURCE = SourceFacts(
     "database 'shop' at db:5432", "postgresql://app@db/shop", "app", 170000, False, "logical", True, (0, 10), (0, 10),
     False, [TABLE],
 )  # fmt: skip
-FOLLOWED = FollowedTable("shop", "shop", "public", "items", False, "full")
+FOLLOWED = FollowedTable("shop", "shop", "public", "items", False, "full", "shop.public.items")
 STATE = StateFacts(
     3, [("shop", "postgresql://app@db/shop", "10:20:")], [FOLLOWED], {("kafka:c", "t.public.items", 0): 5}
 )
@@ -122,7 +122,8 @@ def test_a_followed_table_is_held_against_what_the_state_knows_of_it() -> None:
     kept = replace(STATE, tables=[replace(FOLLOWED, row_images=True, identity="default")])
     assert wrong(Facts(state=kept, source=weak)) == []
     (gone,) = wrong(Facts(state=STATE, source=replace(SOURCE, tables=[])))
-    assert gone.way_out == ("subsetd attribute drop public.items --force, or subsetd attribute rename public.items NEW")
+    name = "shop.public.items"  # it was bootstrapped with --qualify
+    assert gone.way_out == f"subsetd attribute drop {name} --force, or subsetd attribute rename {name} NEW"
 
 
 @pytest.mark.parametrize(
@@ -339,8 +340,8 @@ def test_generated_columns_that_no_change_tells(postgres_server) -> None:
         )
         source = read_source_facts(url)
 
-    def untold(publication: str) -> list[tuple[str, str]]:
-        facts = replace(connector(publication__name=publication), source=source, state=None)
+    def untold(publication: str, state: StateFacts | None = None) -> list[tuple[str, str]]:
+        facts = replace(connector(publication__name=publication), source=source, state=state)
         return [(one.found, one.way_out) for one in wrong(facts) if "generated columns" in one.found]
 
     thought = (
@@ -353,6 +354,10 @@ def test_generated_columns_that_no_change_tells(postgres_server) -> None:
     )
     assert untold("silent") == [made, thought]
     assert untold("told") == [thought]
+    followed = replace(FOLLOWED, name="thought", known_as="shop.public.thought")
+    state = replace(STATE, sources=[("shop", source.location, None)], tables=[followed])
+    ways_out = [way_out for _, way_out in untold("told", state)]
+    assert ways_out == ["after the bootstrap: subsetd attribute drop --force shop.public.thought.twice"]
 
 
 def test_partitions_whose_changes_have_names_of_their_own(postgres_server) -> None:
@@ -407,7 +412,12 @@ def test_facts_of_a_real_state(database_url: str) -> None:
     facts = read_state_facts(engine)
     engine.dispose()
     assert facts == StateFacts(
-        1, [("s", "-", None)], [FollowedTable("s", None, "public", "items", False, "full")], {}, 0, ["s.items.id"]
+        1,
+        [("s", "-", None)],
+        [FollowedTable("s", None, "public", "items", False, "full", "s.items")],
+        {},
+        0,
+        ["s.items.id"],
     )
 
 
