@@ -92,11 +92,14 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
         if not followed:
             return FeedFacts(name, False), []
         _, topics = read_topics(f"{address}/{','.join(followed)}", settings.feed_start_seconds)
+        gone = [topic.name for topic in topics if topic.partitions == 0]
+        topics = [topic for topic in topics if topic.partitions > 0]
         # Preflight's rules look for topics' positions in the state, which is told of once.
         told = [finding for finding in check(replace(facts, state=state, topics=topics)) if _is_of_topic(finding)]
         waiting = _waiting(name, state, topics)
         # A transaction's marker stays behind the last record of a partition, and is none.
-        return FeedFacts(name, False, waiting, has_records=waiting > sum(len(topic.ends) for topic in topics)), told
+        has_records = waiting > sum(len(topic.ends) for topic in topics)
+        return FeedFacts(name, False, waiting, has_records=has_records, gone=gone), told
     if address.startswith("postgres"):
         source = parse_address(address)
         seen = read_source_facts(source.url)

@@ -102,6 +102,8 @@ class FeedFacts:
     is_followed: bool = True
     fault: str | None = None
     """What its consumer said last of what keeps it from following."""
+    gone: Sequence[str] = ()
+    """Topics that were followed and are not there any more: one that was found by its prefix stops nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +375,13 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
         yield Finding(
             Level.WARN, about, f"its consumer said last: {feed.fault}", "mend that; docs/operation.md has the ways out"
         )
+    for topic in feed.gone:
+        told = "is not there any more: what was not read of it is lost"
+        if feed.is_followed:
+            yield Finding(Level.OK, f"topic {topic}", f"{told}; its feed goes on without it")
+        else:
+            way_out = "a feed with ?prefix= goes on without it; leave it out of --feed where that names it"
+            yield Finding(Level.WARN, f"topic {topic}", told, way_out)
     if feed.lost is not None:
         is_slots = feed.name.startswith(slot_feed(""))
         anew = "read the source anew by subsetd follow ... --replace" if is_slots else told_anew(feed.name)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg2
 import pytest
@@ -55,7 +56,7 @@ from tests.commands import Commands
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, begun, consume
 from tests.states import Tables
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_SECONDS, wait_for
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 DATABASE = DatabaseFacts("database 'x' at h:1", 18, "0012", "0012", True, False, 0.1, True, (5, 50), 10, None)
@@ -351,18 +352,22 @@ def test_a_slot_that_is_gone_and_one_that_nobody_reads(
         assert look()["feed postgres:away"].level is Level.FAIL
 
 
+def follow_to_the_end(database_url: str, address: str) -> None:
+    Consumer(
+        PostgresWriter(database_url),
+        lambda: open_feed(address, start_timeout=BOUND_SECONDS, group_id=None),
+        Decoder,
+        value_keys,
+        Watch(),
+    ).run(threading.Event(), until_end=True)
+
+
 def test_a_topic_whose_records_are_gone_and_one_that_waits(
     database_url: str, cluster: Cluster, broker: KafkaBroker, stream: Stream, look: Look
 ) -> None:
     topic = cluster.topic()
     cluster.send(topic, [envelope("c", "s", "customers", None, {"id": id, "name": None}) for id in ("4", "5")])
-    Consumer(
-        PostgresWriter(database_url),
-        lambda: open_feed(f"kafka://{broker.bootstrap_servers}/{topic}", start_timeout=BOUND_SECONDS, group_id=None),
-        Decoder,
-        value_keys,
-        Watch(),
-    ).run(threading.Event(), until_end=True)
+    follow_to_the_end(database_url, f"kafka://{broker.bootstrap_servers}/{topic}")
     cluster.send(topic, [b"{}"] * 3)
     ((name,),) = states.query(database_url, "select feed from feed where feed like 'kafka:%'")
     found = look(feed_start_seconds=BOUND_SECONDS)
@@ -377,6 +382,25 @@ def test_a_topic_whose_records_are_gone_and_one_that_waits(
     states.execute(database_url, away)
     found = look(feed_start_seconds=0.1)
     assert (found["feed kafka:x"].level, "127.0.0.1:1:" in found["feed kafka:x"].found) == (Level.FAIL, True)
+
+
+def test_a_deleted_topic_is_no_fault_of_a_feed_that_goes_on_without_it(
+    database_url: str, cluster: Cluster, broker: KafkaBroker, stream: Stream, look: Look
+) -> None:
+    prefix = f"shop-{uuid4().hex}."
+    for topic in (cluster.topic(name=f"{prefix}{table}") for table in ("customers", "gone")):
+        cluster.send(topic, [envelope("c", "s", "customers", None, {"id": topic, "name": None})])
+    follow_to_the_end(database_url, f"kafka://{broker.bootstrap_servers}/?prefix={prefix}")
+    cluster.admin.delete_topics([f"{prefix}gone"])
+    wait_for(lambda: f"{prefix}gone" not in cluster.admin.list_topics())
+    gone = look(feed_start_seconds=BOUND_SECONDS)[f"topic {prefix}gone"]
+    assert (gone.level, "leave it out of --feed" in gone.way_out) == (Level.WARN, True)
+    ((name,),) = states.query(database_url, "select feed from feed where feed like 'kafka:%'")
+    with closing(psycopg2.connect(database_url, application_name=CONSUMER_NAME)) as consumer:
+        take_writer_lock(consumer)
+        with consumer.cursor() as cursor:
+            take_feed_lock(cursor, name)
+        assert look(feed_start_seconds=BOUND_SECONDS) == {}
 
 
 POSITION = (
