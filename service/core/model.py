@@ -200,8 +200,8 @@ class RowChange:
     `before` is None for an insert, `after` for a delete, both for a truncate. `position` names the
     record in the feed, `source_position` what the record says of its source (LSN, transaction). Of a table with row
     images `before` is None as well, `key` has the row's key before the change, and cells of `after` may be
-    UNAVAILABLE, until the images have filled them in. `moves` marks the halves of a change of the key itself, which
-    comes as a delete and then a create; the create then has the old key as its `key`.
+    UNAVAILABLE, until the images have filled them in. `moves` is the row's new key in the halves of a change of the
+    key itself, which comes as a delete and a create; both have the old one as their `key`.
     """
 
     table: Table
@@ -211,7 +211,7 @@ class RowChange:
     position: FeedPosition
     source_position: dict[str, object] = field(default_factory=dict)
     key: Row | None = None
-    moves: bool = False
+    moves: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class Decoder:
         if tracked is None:
             return _skip(record, NOT_FOLLOWED)
         position = _source_position(source, envelope.get("transaction"), letter)
-        moves = False
+        moves: Row | None = None
         try:
             before, after = _images(tracked, letter, envelope)
             if flattened:
@@ -149,9 +149,9 @@ class Decoder:
                 rows: tuple[Row | None, Row | None, Row | None] = None, None, None
             elif tracked.has_row_images:
                 rows = self._rows_by_key(record, tracked, letter, before, after, schema, careful)
-                moved_from = self._moved_key(record, tracked, letter) if record.headers else None
-                if moved_from is not None:
-                    rows, moves = (None, rows[1], moved_from), True
+                moved = self._moved_keys(record, tracked, letter, rows[1]) if record.headers else None
+                if moved is not None:
+                    rows, moves = (None, rows[1], moved[0]), moved[1]
             else:
                 rows = self._whole_rows(record, tracked, letter, before, after, schema, careful, source)
         except SchemaDrift as drift:
@@ -279,15 +279,22 @@ class Decoder:
             )
         return None, row, key
 
-    def _moved_key(self, record: RawRecord, tracked: TableDecoder, letter: str) -> Row | None:
-        """Give the key that the row had, where the record is one half of a change of the key; else None."""
+    def _moved_keys(
+        self, record: RawRecord, tracked: TableDecoder, letter: str, after: Row | None
+    ) -> tuple[Row, Row] | None:
+        """Give the keys that the row had and has, where the record is one half of a change of the key; else None."""
         headers = dict(record.headers)
         if letter == "d" and NEW_KEY in headers:
-            told = record.key
-        elif letter == "c":
-            told = headers.get(OLD_KEY)
+            old = self._told_key(record, tracked, record.key)
+            new = self._told_key(record, tracked, headers[NEW_KEY])
+        elif letter == "c" and after is not None:
+            old = self._told_key(record, tracked, headers.get(OLD_KEY))
+            new = tuple([after[place] for place in tracked.table.key])
         else:
             return None
+        return None if old is None or new is None else (old, new)
+
+    def _told_key(self, record: RawRecord, tracked: TableDecoder, told: bytes | None) -> Row | None:
         payload, key_schema = self._parse_key(record._replace(key=told))
         if type(payload) is not dict:
             return None

@@ -19,7 +19,10 @@ from service.core.sql_names import sql_name
 DELETED_BEFORE = "deletes a row that is not there"
 
 LENT = "lent"
-"""Behind a row's key: the key under which a moved row is kept between the delete and the create that move it."""
+"""Between a row's key and its new one: the key under which the half of a move that comes first leaves the moved row.
+
+It is a delete and a create, which may lie in two partitions. The row under it tells the other half that it is the last.
+"""
 
 
 class Image(NamedTuple):
@@ -67,7 +70,8 @@ def complete(
     Where the key itself changes, the row moves; one that was kept under the new key is deleted by another change of
     the same position. A delete of a row that is not kept is skipped: in a compacted topic its insert may be gone.
     Cells that were not sent are taken from the kept row; where there is none the change is an error and has no effect.
-    A key that is changed by a delete and a create (`moves`) leaves its row for the create, which need not send all.
+    A key that is changed by a delete and a create (`moves`) leaves its row for the create, which need not send all,
+    and may be the first of the two.
     Changes of other tables stay as they are; truncates must not be among them.
 
     With `set_aside` the changes are those of records that had been, at the version that it says of each: they take
@@ -92,16 +96,17 @@ def complete(
         lent, lender = _lent(change), None
         if change.after is None:
             kept[old] = gone  # type: ignore[index]
-            if lent is not None:
-                kept[lent] = Image(before, *at)
+            if lent is not None and before is not None:
+                kept[lent] = gone if _cells(kept, found, lent) is not None else Image(before, *at)
             if before is None:
                 done.skipped.append(Skipped(change.position, DELETED_BEFORE))
             else:
                 done.changes.append(replace(change, before=before, key=None))
             continue
         if lent is not None:
-            lender = _cells(kept, found, lent) or before
-            kept[lent] = gone
+            lender = _cells(kept, found, lent)
+            kept[lent] = gone if lender is not None else Image(before, *at)
+            lender = lender or before
             old, before = new, _cells(kept, found, new)
         try:
             after = _filled(change, lender or before or change.before)
@@ -125,7 +130,9 @@ def complete(
 
 
 def _lent(change: RowChange) -> bytes | None:
-    return row_key((*change.key, LENT)) if change.moves and change.key is not None else None
+    if change.moves is None or change.key is None:
+        return None
+    return row_key((*change.key, LENT, *change.moves))
 
 
 def _cells(kept: Mapping[bytes, Image], found: Mapping[bytes, Image], key: bytes | None) -> Row | None:

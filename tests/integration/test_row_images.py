@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 
 import pytest
 
+from service.core.canonical import value_keys
 from service.core.errors import RecordError, StateError
 from service.store.schema_changes import rename
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
 from service.usecases.batches import ErrorPolicy
+from service.usecases.follow_feed import Consumer
 from service.usecases.live_state import BatchCommit
 from service.usecases.schema_changes import drop
 from tests import kept_rows, states
+from tests.cluster import Cluster
 from tests.events import envelope, with_schema
 from tests.following import COLUMNS, MakeStream, Stream, Watch, consume, shop_tables
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
@@ -82,6 +89,29 @@ def test_a_change_of_the_key_moves_the_row(database_url: str, stream: Stream) ->
     stream.write(envelope("c", "s", "orders", None, {"id": "21", "customer": "2", "note": None}))
     put(stream, "11", ["21", "2", None])
     consume(database_url, stream)
+    assert is_as_expected(database_url, stream)
+
+
+@pytest.mark.parametrize("is_create_first", [False, True])
+def test_the_halves_of_a_change_of_the_key_leave_one_row_whichever_partition_is_read_first(
+    database_url: str, stream: Stream, cluster: Cluster, is_create_first: bool
+) -> None:
+    topic = cluster.topic(partitions=2)
+    gone = envelope("d", "s", "orders", {"id": "10", "customer": None, "note": None})
+    come = envelope("c", "s", "orders", None, {"id": "20", "customer": "1", "note": UNAVAILABLE})
+    halves = [(b"10", gone, ("__debezium.newkey", b"20")), (b"20", come, ("__debezium.oldkey", b"10"))]
+    for partition in (1, 0) if is_create_first else (0, 1):
+        key, value, (header, told) = halves[partition]
+        sent = {"key": b'{"id":"%s"}' % key, "headers": [(header, b'{"id":"%s"}' % told)], "partition": partition}
+        cluster.producer.send(topic, value, **sent).get(timeout=BOUND_SECONDS)
+        Consumer(
+            PostgresWriter(database_url),
+            lambda: open_feed(f"kafka://{cluster.servers}/{topic}", group_id=None),
+            Decoder,
+            value_keys,
+            Watch(),
+        ).run(threading.Event(), until_end=True)
+    put(stream, "10", ["20", "1", "first"])
     assert is_as_expected(database_url, stream)
 
 

@@ -26,7 +26,13 @@ def halves(with_schema: bool = False) -> list[RowChange]:
     come = envelope("c", "s", "accounts", None, {"id": 2, "letter": "__debezium_unavailable_value"})
     records = [
         RawRecord(
-            "s.accounts", 0, 0, orjson.dumps(wrapped if with_schema else key), gone, 0, [("__debezium.newkey", b"{}")]
+            "s.accounts",
+            0,
+            0,
+            orjson.dumps(wrapped if with_schema else key),
+            gone,
+            0,
+            [("__debezium.newkey", b'{"id":2}')],
         ),
         RawRecord("s.accounts", 0, 2, b'{"id":2}', come, 0, [("__debezium.oldkey", orjson.dumps(key))]),
     ]
@@ -36,10 +42,9 @@ def halves(with_schema: bool = False) -> list[RowChange]:
 
 
 @pytest.mark.parametrize("with_schema", [False, True])
-def test_both_halves_name_the_key_that_the_row_had(with_schema: bool) -> None:
+def test_both_halves_name_the_keys_that_the_row_had_and_has(with_schema: bool) -> None:
     for change in halves(with_schema):
-        assert change.moves
-        assert change.key == ("1",)
+        assert (change.key, change.moves) == (("1",), ("2",))
 
 
 def test_an_ordinary_create_or_delete_moves_nothing() -> None:
@@ -48,7 +53,7 @@ def test_an_ordinary_create_or_delete_moves_nothing() -> None:
         RawRecord("s.accounts", 0, 1, None, envelope("c", "s", "accounts", None, {"id": 2, "letter": ""}), 0),
     ]
     changes, _, _ = decode_all(Decoder([TABLE]), records)
-    assert [change.moves for change in changes] == [False, False]
+    assert [change.moves for change in changes] == [None, None]
 
 
 def test_the_create_takes_what_was_not_sent_from_the_row_that_the_delete_took_away() -> None:
@@ -70,9 +75,18 @@ def test_a_batch_may_end_between_the_halves() -> None:
 
 def test_the_create_may_come_before_the_delete_from_another_partition() -> None:
     cells, key = OLD
-    come, gone = complete(halves()[::-1], {TABLE: {key: Image(cells)}}, 7).changes
+    done = complete(halves()[::-1], {TABLE: {key: Image(cells)}}, 7)
+    come, gone = done.changes
     assert come.after == ("2", "long")
     assert gone.before == cells
+    assert [image.cells for image in done.images[TABLE].values() if image.cells] == [("2", "long")]
+
+
+def test_a_delete_that_comes_again_takes_nothing_from_the_create() -> None:
+    cells, key = OLD
+    gone, come = halves()
+    done = complete([gone, gone, come], {TABLE: {key: Image(cells)}}, 7)
+    assert done.changes[-1].after == ("2", "long")
 
 
 def test_a_create_that_sends_all_needs_no_row_before() -> None:
