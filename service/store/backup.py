@@ -19,6 +19,7 @@ from typing import Any
 import psycopg2
 from psycopg2.extensions import ISOLATION_LEVEL_REPEATABLE_READ, make_dsn
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
 
 from service import __version__
 from service.core.errors import StateError
@@ -27,6 +28,7 @@ from service.store.copy_stream import copy_stream
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
 from service.store.feeds import FORGET_LAG
+from service.store.locks import MIGRATION_LOCK
 from service.store.migrate import LOCK_TIMEOUT, found_revision, is_known, require_known, upgrade
 from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
@@ -159,8 +161,8 @@ def restore(
                         connection.execute(text("analyze"))
                 finally:
                     release_locks(locks)
-    except psycopg2.Error as error:
-        raise state_error(error, engine.url) or BackupError(
+    except (psycopg2.Error, OperationalError) as error:
+        raise state_error(getattr(error, "orig", error), engine.url) or BackupError(
             f"The backup {path} does not go into the {place(engine.url)}; it is as it was. Postgres says: {error}"
         ) from error
     finally:
@@ -281,6 +283,8 @@ def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:
     with raw.cursor() as cursor:
         cursor.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'; select current_schema()")
         (schema,) = cursor.fetchone()
+        # Before any table: whoever comes to migrate meanwhile waits for the end, and holds nothing that is needed here.
+        cursor.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         if schema != manifest.schema:
             raise BackupError(
                 f"The backup's tables are in the schema {manifest.schema}, those of the {where} in {schema}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg2
 import pytest
+from sqlalchemy import Connection, make_url
 
 from service.core.errors import StateError
 from service.store import backup, migrate
@@ -233,6 +234,37 @@ def test_a_restore_that_fails_half_way_leaves_what_was_there(
     with pytest.raises(StateError, match="The disk is full"):
         restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
     assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_command_that_comes_to_migrate_waits_for_the_end_of_a_restore(
+    database_url: str, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    # Of two that wait for each other the restore would be ended, which looks for it earlier.
+    comer = make_url(database_url).update_query_dict({"options": "-c deadlock_timeout=1min"})
+
+    def upgrades(connection: Connection) -> None:
+        come.append(threads.submit(migrate.upgrade, comer))
+        wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
+        migrate.upgrade(connection)
+
+    monkeypatch.setattr(backup, "upgrade", upgrades)
+    come: list[Future[str | None]] = []
+    with ThreadPoolExecutor(1) as threads:
+        restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+        assert come[0].result(BOUND_SECONDS) == SCHEMA_REVISION
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_restore_says_that_others_are_in_its_way(
+    database_url: str, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    monkeypatch.setattr(backup, "LOCK_TIMEOUT", "50ms")
+    with closing(psycopg2.connect(database_url)) as other, other.cursor() as cursor:
+        cursor.execute("lock table alembic_version in access exclusive mode")
+        with pytest.raises(StateError, match="Others were in the way of a statement"):
+            restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
 
 
 def test_nothing_is_restored_under_a_consumer(database_url: str, stream: Stream, tmp_path: Path) -> None:
