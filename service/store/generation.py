@@ -195,7 +195,7 @@ def assign_attribute_ids(
 
     A name that the source has, or had once, keeps its id; others get new ids, never one that history speaks of. With
     `leaves_stale` attributes that are not kept current stay as they are: NOT_READ stands for their names.
-    Raises StateError for a name that another source has.
+    Raises StateError for a table that another source has.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -206,7 +206,10 @@ def assign_attribute_ids(
             (leaves_stale, source_name),
         )
         found = cursor.fetchall()
-        known = {(AttributeName(*row[:3]), row[7]): (NOT_READ if row[6] else row[3], row[4]) for row in found}
+        known = {
+            (AttributeName(*row[:3]), row[7]): NOT_READ if row[6] else row[3] for row in found if row[4] == source_name
+        }
+        owners = {row[:2]: row[4] for row in found if row[4] != source_name}
         cursor.execute(
             "SELECT greatest((SELECT max(attribute_id) FROM attribute), (SELECT max(dependent_id) FROM uind), "
             "(SELECT max(referenced_id) FROM uind), -1)"
@@ -215,12 +218,14 @@ def assign_attribute_ids(
     connection.commit()
     ids = []
     for name, parts in names:
-        attribute_id, owner = known.get((name, parts is not None), (None, source_name))
-        if owner != source_name:
+        owner = owners.get((name.schema, name.table))
+        if owner is not None:
+            table = f"{name.schema}.{name.table}"
             raise StateError(
-                f"The column {name} is already followed in the source {owner!r}. "
-                f"Give --qualify to call this one {source_name}.{name}, or --exclude its table."
+                f"The table {table} is already followed in the source {owner!r}. "
+                f"Give --qualify to call this one {source_name}.{table}, or --exclude it."
             )
+        attribute_id = known.get((name, parts is not None))
         if attribute_id is None:
             last += 1
             attribute_id = last
