@@ -21,6 +21,7 @@ LOCK_TIMEOUT = "30s"
 """How long a migration waits for a table that others use, before it gives up and leaves everything as it was."""
 
 LOCK_NOT_AVAILABLE = "55P03"
+DEADLOCK = "40P01"
 
 OLDEST_POSTGRES = 15
 """The first one with MERGE, by which each batch is stored."""
@@ -124,10 +125,12 @@ def _connection(database: Database) -> Iterator[Connection]:
         with engine.begin() as connection:
             yield connection
     except OperationalError as error:
-        if getattr(error.orig, "pgcode", None) != LOCK_NOT_AVAILABLE:
+        waited = {LOCK_NOT_AVAILABLE: f"for {LOCK_TIMEOUT}", DEADLOCK: "who waited for the migration"}
+        code = getattr(error.orig, "pgcode", None)
+        if code not in waited:
             raise
         raise StateError(
-            f"A table of the {place(engine.url)} was in use by others for {LOCK_TIMEOUT}; nothing was migrated. "
+            f"A table of the {place(engine.url)} was in use by others {waited[code]}; nothing was migrated. "
             "End the other subsetd processes that use it, and start again."
         ) from error
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from service.store import migrate
 from service.store.tables import SCHEMA_REVISION, metadata
 from tests import states
 from tests.following import COLUMNS, begun, consume, random_changes
+from tests.waiting import BOUND_SECONDS, wait_for
 
 # What Postgres itself says of a schema; Alembic's comparison leaves checks, partitioning, storage and identities out.
 HISTORY = """
@@ -169,6 +171,20 @@ def test_tables_that_others_use_are_waited_for_and_then_left_as_they_were(
             migrate.downgrade(database_url)
     assert migrate.found_revision(database_url) == SCHEMA_REVISION
     assert tables_of(database_url) == set(metadata.tables)
+
+
+def test_who_waits_for_the_migration_that_waits_for_him_is_told_as_others_are(database_url: str) -> None:
+    """As a watch of the older release, which reads both tables in the other order."""
+    migrate.downgrade(database_url, "0022")
+    with connection_to(database_url) as watch, ThreadPoolExecutor(1) as threads:
+        watch.execute(text("set deadlock_timeout = '1min'"))
+        watch.execute(text("select from contract_transition"))
+        migrated = threads.submit(migrate.upgrade, database_url)
+        wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
+        watch.execute(text("select from ind_transition"))
+        with pytest.raises(StateError, match="in use by others who waited for the migration; nothing was migrated"):
+            migrated.result(BOUND_SECONDS)
+    assert migrate.upgrade(database_url) == "0022"
 
 
 def test_the_revision_of_this_code_is_accepted(database_url: str) -> None:
