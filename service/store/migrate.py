@@ -13,6 +13,7 @@ from service.core.errors import StateError
 from service.store.database import make_engine, place
 from service.store.locks import MIGRATION_LOCK
 from service.store.tables import SCHEMA_REVISION
+from service.store.writer_lock import keep_writers_away
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 """Beside `service`, in a checkout as in an installed package."""
@@ -33,7 +34,8 @@ def upgrade(database: Database) -> str | None:
     """Bring `database` to this code's revision, in one transaction: all of it or nothing; give the one that it was at.
 
     A `Connection` is used as it is, within its transaction, and not committed. Raises StateError when the
-    database is not there, is of a Postgres or a revision that cannot be used, or its tables stay locked by others.
+    database is not there, is of a Postgres or a revision that cannot be used, its tables stay locked by others, or who
+    began by an older revision writes it still.
     """
     return _migrate(database, "upgrade", SCHEMA_REVISION)
 
@@ -87,6 +89,8 @@ def _migrate(database: Database, step: str, revision: str) -> str | None:
         before = _found(connection)
         if before == revision:
             return before
+        if before is not None and connection is not database:  # a caller's own connection: who restores is the writer
+            keep_writers_away(connection)
         from alembic import command
         from alembic.config import Config
         from alembic.util.exc import CommandError

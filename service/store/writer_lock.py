@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg2
 import psycopg2.errors
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from service.core.errors import StateError
 from service.store.locks import BOOTSTRAP_LOCK, FEED_KEY, FEED_LOCK, WRITER_LOCK, sessions
@@ -87,6 +87,17 @@ def take_bootstrap_lock(connection: Any) -> None:
     """Become the one bootstrap until the connection closes; raise StateError that names who is already."""
     if not _try_lock(connection, BOOTSTRAP_LOCK):
         raise _refusal(_holder(connection, BOOTSTRAP_LOCK))
+
+
+def keep_writers_away(connection: Connection) -> None:
+    """Let none begin to write until the transaction ends; raise StateError that names who does, by the older schema."""
+    for lock in (WRITER_LOCK, BOOTSTRAP_LOCK):
+        if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": lock}):
+            holder = connection.execute(text(sessions(lock))).first()
+            raise StateError(
+                f"The state is in use by its older schema: by {_named(holder)}. Nothing was migrated: stop it, or wait "
+                "until it has ended, and start again."
+            )
 
 
 def is_wanted(connection: Any) -> bool:
@@ -170,5 +181,10 @@ def _holder(connection: Any, lock: int) -> tuple[int, str] | None:
 
 
 def _refusal(holder: tuple[int, str] | None) -> StateError:
-    who = f"{holder[1] or 'a process without a name'} (database session {holder[0]})" if holder else "another process"
-    return StateError(f"The state has another writer: {who}. Only one may write: stop it, or wait until it has ended.")
+    return StateError(
+        f"The state has another writer: {_named(holder)}. Only one may write: stop it, or wait until it has ended."
+    )
+
+
+def _named(holder: Any) -> str:
+    return f"{holder[1] or 'a process without a name'} (database session {holder[0]})" if holder else "another process"

@@ -56,6 +56,7 @@ OF_A_COMMAND = {
         "_require_no_key",
         "_require_same_texts",
         "is_known",
+        "keep_writers_away",
         "connect",
         "follow_all",
         "follow_kept",

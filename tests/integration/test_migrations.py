@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import psycopg2
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -19,6 +21,7 @@ from service.config import load_settings
 from service.core.errors import StateError
 from service.store import migrate
 from service.store.tables import SCHEMA_REVISION, metadata
+from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
 from tests import states
 from tests.following import COLUMNS, begun, consume, random_changes
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -185,6 +188,22 @@ def test_who_waits_for_the_migration_that_waits_for_him_is_told_as_others_are(da
         with pytest.raises(StateError, match="in use by others who waited for the migration; nothing was migrated"):
             migrated.result(BOUND_SECONDS)
     assert migrate.upgrade(database_url) == "0022"
+
+
+@pytest.mark.parametrize("take", [take_writer_lock, take_bootstrap_lock])
+def test_nothing_is_migrated_under_who_writes_by_the_older_schema(
+    database_url: str, take: Callable[[Any], None]
+) -> None:
+    migrate.downgrade(database_url, "0022")
+    with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as older:
+        take(older)
+        with pytest.raises(StateError, match=r"by subsetd consumer \(database session \d+\)\. Nothing was migrated"):
+            migrate.upgrade(database_url)
+        assert migrate.found_revision(database_url) == "0022"
+        release_locks(older)
+        assert migrate.upgrade(database_url) == "0022"
+        take(older)
+        assert migrate.upgrade(database_url) == SCHEMA_REVISION, "beside one of this release there is nothing to do"
 
 
 def test_the_revision_of_this_code_is_accepted(database_url: str) -> None:
