@@ -95,7 +95,7 @@ class Asking(Polled):
             self.name_answer(f"{snapshot.head.version}-{tag}")
 
     def depends_on_upkeep(self, snapshot: StateSnapshot) -> None:
-        """Name the answer after what commands change beside versions: which letters there are, which feeds pause."""
+        """Name the answer after what commands change beside versions: which letters and feeds there are, and pause."""
         tag = snapshot.upkeep_tag()
         if tag:
             self.name_answer(f"{snapshot.head.version}-{tag}")

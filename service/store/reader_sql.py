@@ -42,9 +42,10 @@ select concat_ws('-',
     (select 'l' || count(*) || '.' || max(dead_letter_id) from dead_letter having count(*) > 0),
     (select 'p' || count(*) || '.' || extract(epoch from max(paused_at)) from feed where paused_at is not null
      having count(*) > 0),
+    (select 'f' || count(*) from feed_position having count(*) > 0),
     (select 'h' || min(version) from state_version having min(version) > 1))
 """
-"""What commands change without a version: letters that are dropped, feeds that pause, history that ends."""
+"""What commands change without a version: letters that are dropped, feeds that pause or go, history that ends."""
 
 # No cluster and no IND is of columns and of tuples; counted are those of columns.
 COUNTS = """

@@ -21,7 +21,7 @@ from service.core.model import AttributeName
 from service.store import dead_letters, migrate
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.feeds import set_paused
+from service.store.feeds import forget, set_paused
 from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState, value_key
 from tests.in_memory import IN_MEMORY
@@ -146,7 +146,8 @@ def test_what_commands_change_without_a_version_is_not_told_to_be_as_it_was(
         database_url,
         "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
         "select 'f', 't', 0, n, 'e', 'm', 'r', 2 from generate_series(1, 2) n; "
-        "insert into feed (feed, address) values ('f', 'file:f')",
+        "insert into feed (feed, address) values ('f', 'file:f'); "
+        "insert into feed_position (feed, topic, partition, next_offset, version) values ('f', 't', 0, 3, 2)",
     )
     engine = make_engine(database_url, "test-api")
     tags: dict[str, str] = {}
@@ -166,6 +167,8 @@ def test_what_commands_change_without_a_version_is_not_told_to_be_as_it_was(
         set_paused(engine, None, is_paused)
         assert asked(state)[0] == 200
         assert asked(state)[0] == 304
+    forget(engine, "f")
+    assert asked(state)[1]["positions"] == []
     engine.dispose()
 
 
