@@ -144,7 +144,11 @@ def place(url: URL) -> str:
     if not isinstance(host, str):
         host = ",".join(host) if host else "the default socket"
     where = f"socket {host}" if host.startswith("/") else f"{host}:{url.port or url.query.get('port') or 5432}"
-    return f"database {url.database or url.username or 'postgres'!r} at {where}"
+    return f"database {_name(url)!r} at {where}"
+
+
+def _name(url: URL) -> str:
+    return url.database or url.username or "postgres"
 
 
 def address_of(cursor: Any) -> URL:
@@ -173,7 +177,7 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
         return StateError(
             f"The {where} is read-only ({first_line(error)}); nothing was applied. SELECT pg_is_in_recovery() says "
             "whether it is a standby: then give the primary's address, or promote it. If not, SHOW "
-            f'default_transaction_read_only says on: ALTER DATABASE "{url.database}" RESET '
+            f'default_transaction_read_only says on: ALTER DATABASE "{_name(url)}" RESET '
             "default_transaction_read_only, or of the role or system, where it was set there."
         )
     if code == NO_RIGHT:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, make_url
 
 from service.core.errors import StateError
 from service.store.api_keys import PostgresApiKeys
-from service.store.database import make_engine
+from service.store.database import make_engine, state_error
 from service.store.writer import PostgresWriter
 from service.usecases.access import AccessControl, Scope
 from tests import states
@@ -71,6 +71,15 @@ def test_who_has_a_key_reads_from_it_and_a_write_is_told_why_it_cannot_be(engine
             assert "RESET default_transaction_read_only" in refused.json()["detail"]
             assert client.get("/api/v1/watches").json()["items"] == []
         wait_for(lambda: client.post("/api/v1/watches", json=WATCH).status_code == 201)
+
+
+def test_the_way_out_names_the_database_that_is_called_as_the_user(database_url: str) -> None:
+    """As where the address names none."""
+    with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        with pytest.raises(psycopg2.Error) as caught:
+            cursor.execute("set transaction read only; create table made (id integer)")
+        told = state_error(caught.value, make_url("postgresql://ada@host"))
+    assert 'ALTER DATABASE "ada" RESET' in str(told)
 
 
 def test_a_session_that_began_read_only_is_not_used_again(engine: Engine, database_url: str) -> None:
