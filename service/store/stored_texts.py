@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.core.shown_values import WHOLE
+from service.store.dead_letters import IS_WITHHELD
 from service.store.histograms import forget_if_had
 from service.store.shown_values import RESTRICTED, shown_value
 
@@ -62,12 +63,13 @@ where c.contract_id = t.contract_id and a.attribute_id = any (%(ids)s) and witne
 # Evidence of candidates has missing values, and the ends of keys.
 CANDIDATES = "delete from foreign_key_refresh"
 
-# Which column's bytes are which is not known of a record that could not be applied.
+# Which column's bytes are which is not known of a record that could not be applied. Letters of the first schema
+# revision have its text alone.
 DEAD_LETTERS = f"""
 update dead_letter set record = '', record_key = null, record_value = null, headers = null,
     message = 'topic ' || topic || ', partition ' || partition || ', offset ' || record_offset
         || ': it was set aside before values of its table were not to be kept; why is not kept either'
-where record_value is not null and (table_name is null or table_name not in (
+where not {IS_WITHHELD} and (table_name is null or table_name not in (
     select source_schema || '.' || source_table from tracked_table group by 1 having not bool_or(exists (
         select from attribute a where (a.schema_name, a.table_name)
             = (tracked_table.schema_name, tracked_table.table_name) and attribute_id in ({RESTRICTED})))

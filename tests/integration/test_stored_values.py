@@ -125,6 +125,21 @@ def test_records_of_a_table_whose_masked_column_is_stale_show_none_of_its_values
     assert "hushed" not in letter
 
 
+def test_a_mask_leaves_letters_of_the_first_release_their_place(database_url: str, tmp_path: Path) -> None:
+    """Their records are there as texts alone."""
+    stream = begun(database_url, shop_tables(), tmp_path)
+    stream.append("orders", ["10", "no such customer", "hushed"], None)
+    consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    states.execute(
+        database_url,
+        "update dead_letter set record_key = null, record_value = null, headers = null, table_name = null",
+    )
+    mask(database_url, "s.orders.note", "none", print)
+    ((letter, message),) = states.query(database_url, "select dead_letter::text, message from dead_letter")
+    assert "hushed" not in letter
+    assert message.endswith("why is not kept either")
+
+
 def test_a_mask_cuts_witnesses_of_what_had_the_column_and_is_followed_no_longer(
     database_url: str, tmp_path: Path
 ) -> None:
