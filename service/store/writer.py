@@ -77,7 +77,10 @@ order by schema_name, table_name, ordinal, attribute_id
 
 SNAPSHOTS = "select name, snapshot from source where snapshot is not null"
 
-BEGUN = "select table_id, begun_version from tracked_table where begun_version is not null"
+# Of tables that the first schema revision followed their bootstrap alone is known.
+BEGUN = """
+select table_id, coalesce(begun_version, bootstrapped_version) from tracked_table join source using (source_id)
+"""
 
 TABLES = """
 select schema_name, table_name, table_id, name, source_database, source_schema, source_table, key_columns,

@@ -153,6 +153,24 @@ def test_a_letter_from_before_its_table_was_emptied_is_refused(database_url: str
     assert states.read(database_url) == states.expected(stream.tables)
 
 
+def test_a_letter_from_before_a_bootstrap_of_the_first_release_is_refused(database_url: str, stream: Stream) -> None:
+    """It did not keep since when a table is what it is: its source's bootstrap is known."""
+    kept_rows.keep(database_url, stream.tables, {})
+    stream.append("orders", ["11", "2", None], None)
+    set_aside(database_url, stream)
+    states.execute(
+        database_url,
+        "update tracked_table set begun_version = null; "
+        "insert into state_version (version, generation, kind) values (9, 1, 'bootstrap'); "
+        "update source set bootstrapped_version = 9",
+    )
+    stream.append("orders", None, ["11", "2", None])
+    consume(database_url, stream)
+    subsetd("retry", "--all", code=1)
+    ((_, message),) = letters(database_url)
+    assert "bootstrapped or emptied at version 9" in message
+
+
 def test_a_letter_of_a_table_that_is_not_known_by_its_name_stays(database_url: str, stream: Stream) -> None:
     stream.append("orders", ["11", "2", None], None)
     stream.append("customers", ["9", "nobody"], None)
