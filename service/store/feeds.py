@@ -10,9 +10,10 @@ from sqlalchemy import Engine, text
 from service.core.errors import NotFoundError, StateError
 from service.core.model import FeedDescription
 
-# A feed that was followed under this address, when the one that is there now never was.
+# A feed that was followed under this address, when the one that is there now never was. The address was the name once.
 FEED_BEFORE = """
-select old.feed from feed old where address = %(address)s and feed <> %(feed)s
+select old.feed from (select feed, address from feed union select feed, feed from feed_position) old
+where address = %(address)s and feed <> %(feed)s
 and exists (select from feed_position p where p.feed = old.feed)
 and not exists (select from feed_position where feed = %(feed)s)
 """
