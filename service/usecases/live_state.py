@@ -447,9 +447,9 @@ def accesses_of(deltas: Deltas, applied: Applied) -> Accesses:
     that leaves a cluster has the values of that cluster counted.
     """
     moves, written = applied.moves, len(applied.records.cluster_id)
-    taken = np.count_nonzero(np.minimum.reduceat(deltas.differences, deltas.starts[:-1]) < 0) if deltas.size else 0
+    taken = len(np.unique(deltas.values()[deltas.differences < 0]))  # a value may have no difference at all
     left = moves.values[np.diff(moves.old_starts) > 0].sum()
-    return Accesses(deltas.size, 0, written, deltas.size + written + int(taken + left))
+    return Accesses(deltas.size, 0, written, deltas.size + written + taken + int(left))
 
 
 def _texts_at(keys: Keys, texts: Sequence[str], wanted: Keys) -> list[str]:

@@ -363,6 +363,29 @@ def test_texts_that_one_side_may_not_show_are_kept_where_the_other_may(database_
     assert states.query(database_url, kept) == [("", [6]), ('["2","b"]', [6, 7])]
 
 
+@pytest.mark.parametrize("shards", [1, 4])
+def test_tuples_that_are_read_anew_may_all_be_what_they_were(database_url: str, tmp_path: Path, shards: int) -> None:
+    tables = Tables(dict(COLUMNS), tuples={"customers": [("id", "name")]})
+    tables.add("customers", ["1", "a"], ["2", "b"], ["3", "c"]).add("orders", ["1", "a", None])
+    begun(database_url, tables, tmp_path)
+    states.deal(database_url, shards)
+    found = {'["1","a"]': {6: 1, 7: 1}, '["2","b"]': {6: 1}, '["3","c"]': {6: 1}}
+    texts = sorted(found, key=lambda text: key_of("\0" + text))
+    assert texts[0] == '["1","a"]', "both portions end with one that the new key has not"
+    portions = [
+        CountedTuples(Deltas.of({key_of("\0" + text): found[text] for text in part}), part)
+        for part in (texts[:2], texts[2:])
+    ]
+    writer = PostgresWriter(database_url, "test")
+    writer.acquire()
+    stored = writer.load()
+    new = Wanted(7, find_table(stored, "s", "orders", ["id", "customer"]), ["id", "customer"])
+    track(writer, stored, [new], None, portions, lambda: {6: 3, 7: 1}, KeyKind.PINNED, [6])
+    writer.close()
+    now = Tables(tables.columns, rows=tables.rows, tuples={**tables.tuples, "orders": [("id", "customer")]})
+    assert states.read(database_url) == states.expected(now)
+
+
 def test_answers_leave_tuples_out_unless_their_arity_is_asked_for(database_url: str, stream: Stream) -> None:
     engine = make_engine(database_url, "test")
     columns = Tables(dict(COLUMNS), rows=stream.tables.rows)

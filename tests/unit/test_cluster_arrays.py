@@ -19,6 +19,7 @@ from service.core.clustering import (
     derive_inds,
 )
 from service.core.records import NO_CLUSTER, Deltas, Keys, NewRecords, Records, find_keys, gather, starts_of
+from service.usecases.live_state import accesses_of
 from tests.clusterings import A, B, C, State, key_of
 
 Sets = list[tuple[int, ...]]
@@ -198,6 +199,18 @@ def test_differences_of_the_same_values_add_up(seed: int) -> None:
     for part, expected in zip(added[1:], Deltas.of(wanted)[1:], strict=True):
         assert (part.tolist(), part.dtype) == (expected.tolist(), np.int64)
     assert added.values().tolist() == [place for place, key in enumerate(keys) for _ in wanted[key]]
+
+
+def test_accesses_count_each_value_that_is_taken_away_somewhere_once() -> None:
+    """Of values whose differences add up to nothing, in their midst and behind them, none is."""
+    first, none, both, last = keys = sorted(key_of(text) for text in "abcd")
+    deltas = Deltas.of({first: {A: 1}, none: {}, both: {A: -1, B: -1}, last: {}})
+    clusters = Clusters(ClusterSets.of([(1, (A, B), 1), (2, (C,), 2)]))
+    records = Records.of([(NO_CLUSTER, ()), (2, (1,)), (1, (1, 1)), (2, (1,))])
+    counted = accesses_of(deltas, apply_deltas(clusters, deltas, records, np.zeros(C + 1, np.bool_)))
+    assert (counted.values, counted.written) == (len(keys), 2)
+    taken, left = 1, 1
+    assert counted.without_caches == len(keys) + 2 + taken + left
 
 
 @pytest.mark.parametrize("seed", range(4))
