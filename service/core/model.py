@@ -77,6 +77,7 @@ class Table:
     that changes without a whole before-image can be applied. `has_full_identity` says that its source sends whole
     before-images for sure (REPLICA IDENTITY FULL). `stale` names columns that are no longer kept current: an image may
     have them or not, and nobody looks at what it says of them. `derived` are attributes of tuples, which no image has.
+    `null_tokens` are texts that its source was read with as NULL: in changes they are NULL as well.
     """
 
     schema: str
@@ -91,11 +92,16 @@ class Table:
     has_full_identity: bool = False
     stale: tuple[str, ...] = ()
     derived: tuple[DerivedAttribute, ...] = ()
+    null_tokens: frozenset[str] = frozenset()
 
     @property
     def followed(self) -> tuple[Attribute, ...]:
         """Give all of its attributes, columns first, then the derived ones."""
         return *self.attributes, *(derived.attribute for derived in self.derived)
+
+    def nulled(self, row: Row | None) -> Row | None:
+        """Give a row, or some cells of one, with NULL in the place of null tokens."""
+        return row and tuple([None if text in self.null_tokens else text for text in row])
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

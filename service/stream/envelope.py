@@ -162,8 +162,10 @@ class Decoder:
         except RecordError as error:
             error.change = RowChange(tracked.table, operation, None, None, record.position, position)
             raise
-        at = record.position
-        return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2], moves)
+        table, at = tracked.table, record.position
+        if table.null_tokens:
+            rows = table.nulled(rows[0]), table.nulled(rows[1]), table.nulled(rows[2])
+        return RowChange(table, operation, rows[0], rows[1], at, position, rows[2], moves)
 
     def _parse(self, topic: str, value: bytes, is_key: bool = False) -> Parsed:
         """Parse a record's value or key and take the payload out of `{schema, payload}`.

@@ -172,7 +172,10 @@ class PgoutputDecoder:
             raise RecordError(
                 f"{at}: is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
             ) from error
-        return RowChange(shape.table, operation, before, after, at, position, key)
+        table = shape.table
+        if table.null_tokens:
+            before, after, key = table.nulled(before), table.nulled(after), table.nulled(key)
+        return RowChange(table, operation, before, after, at, position, key)
 
     def _transaction(self, header: bytes) -> dict[str, object]:
         if self._transactions[0] is not header:

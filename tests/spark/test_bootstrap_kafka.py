@@ -173,6 +173,28 @@ def test_the_consumer_goes_on_where_the_bootstrap_ended_while_writers_never_paus
     assert chain == [(0,)]
 
 
+def test_texts_that_stand_for_null_in_the_bootstrap_do_so_in_the_feed(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    """Of keys as well: 3 is one."""
+    rng = random.Random(4)
+    for part in range(3):
+        for _ in range(150):
+            database.change(rng)
+        database.flush()
+        if part == 0:
+            bootstrap(spark, database_url, database.address, null_tokens=("Ada", "3", ""))
+        else:
+            consume(database_url, database.address)
+    for rows in database.rows.values():
+        for row in rows.values():
+            row.update((column, None) for column, cell in row.items() if str(cell) in ("Ada", "3", ""))
+    state, expected = states.read(database_url), database.expected()
+    assert dict(state.records.values()) == expected.records
+    assert (state.clusters, state.counters, state.inds) == (expected.clusters, expected.counters, expected.inds)
+    assert bootstrap(spark, database_url, database.address, check=True).differences == []
+
+
 def test_a_second_source_joins_from_topics_that_a_running_consumer_already_follows(
     spark: SparkSession, database_url: str, cluster: Cluster
 ) -> None:

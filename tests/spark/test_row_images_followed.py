@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from pyspark.sql import SparkSession
 
 from service import feed_wiring
@@ -45,17 +46,20 @@ def changes(rng: random.Random, number: int) -> list[str]:
     return statements
 
 
+@pytest.mark.parametrize("null_tokens", [(), ("k3", "7", '{"n":9}')], ids=["as it is", "null tokens"])
 def test_a_database_that_sends_keys_alone_is_followed(
-    spark: SparkSession, followed_url: str, database_url: str
+    spark: SparkSession, followed_url: str, database_url: str, null_tokens: tuple[str, ...]
 ) -> None:
+    """Texts that stand for NULL may be in its keys as well."""
     rng = random.Random(5)
     run(followed_url, *TABLES)
     with feed_wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
         given = parse_arguments([followed_url, "--name", NAME, "--database-url", database_url, *told])
         run(followed_url, *changes(rng, 20))  # behind the snapshot
         options = Options(
-            followed_url, NAME, database_url, snapshot=given.snapshot, feed_start=given.feed_start, published=True
-        )
+            followed_url, NAME, database_url, snapshot=given.snapshot, feed_start=given.feed_start, published=True,
+            null_tokens=null_tokens,
+        )  # fmt: skip
         summary = run_bootstrap(spark, options)
     assert summary.images == ["row images kept: s.notes (by kind, id), s.other (by id)"]
     assert states.query(database_url, "select count(*) from row_image") == [(70,)]

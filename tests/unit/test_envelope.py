@@ -66,6 +66,15 @@ def test_an_update_has_both_rows_and_a_delete_the_row_before() -> None:
     assert (deleted.before, deleted.after) == (("7", "Ann", "paid"), None)
 
 
+def test_null_tokens_of_a_source_are_compared_with_canonical_texts() -> None:
+    tokens = replace(ORDERS, null_tokens=frozenset({"7", "N/A", ""}))
+    before, after = {**ROW, "customer": "N/A"}, {"id": 77, "customer": "Ann", "note": ""}
+    records = [record(envelope("u", "shop", "orders", before, after)), record(envelope("d", "shop", "orders", LATER))]
+    (updated, deleted), _, _ = decode_all(Decoder([tokens]), records)
+    assert (updated.before, updated.after) == ((None, None, None), ("77", "Ann", None))
+    assert (deleted.before, deleted.after) == ((None, "Ann", "paid"), None)
+
+
 def test_a_snapshot_row_is_read_and_a_truncate_has_no_rows() -> None:
     assert change(envelope("r", "shop", "orders", after=ROW)).operation is Operation.READ
     truncated = change(envelope("t", "shop", "orders"))
