@@ -37,14 +37,14 @@ class _Read(NamedTuple):
     number: int
     keys: Keys
     records: Records
-    forgotten: int
 
 
 class WarmUp:
     """Read all records of a state into its ValCache, on a thread, if they fit there.
 
     What is read is the committed state, so it may be older than what the cache knows of the session's own batches:
-    `ValCache.load` keeps the newer. `records` and `seconds` tell how far it came.
+    `ValCache.load` keeps the newer, but not what a segment has forgotten: one that has is not put in, however long ago
+    it was, as the batch in flight may be what it forgot. `records` and `seconds` tell how far it came.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WarmUp:
             if isinstance(read, BaseException):
                 self._is_over = True
                 raise read
-            if read is None or not self._cache.load(*read):
+            if read is None or not self._cache.load(*read, forgotten=0):
                 self.close()
             else:
                 self.records += len(read.keys.high)
@@ -91,9 +91,8 @@ class WarmUp:
 
     def _run(self) -> None:
         for number in self._cache.segments():
-            forgotten = self._cache.forgotten(number)
             try:
-                found: _Read | BaseException = _Read(number, *self._read_segment(number), forgotten)
+                found: _Read | BaseException = _Read(number, *self._read_segment(number))
             except BaseException as error:  # told to the consumer's thread
                 found = error
             if not self._put(found) or isinstance(found, BaseException):

@@ -11,9 +11,10 @@ from service.core.val_cache import ValCache
 from service.usecases import warm_up
 from service.usecases.warm_up import WarmUp, WarmUpPolicy
 
-KEYS = sorted(Random(3).randbytes(16) for _ in range(400))
+RANDOM = Random(3)
+KEYS = sorted(RANDOM.randbytes(16) for _ in range(400))
 STORED = {key: (place + 1, (place, 7)[: 1 + place % 2]) for place, key in enumerate(KEYS)}
-ABSENT = [Random(4).randbytes(16) for _ in range(50)]
+ABSENT = [RANDOM.randbytes(16) for _ in range(50)]
 
 
 class Store:
@@ -59,3 +60,14 @@ def test_what_is_stopped_in_a_segment_puts_in_none_of_it(monkeypatch: pytest.Mon
     assert len(store.asked) == store.stops_behind
     read = sum(key[0] >> 3 < 2 for key in KEYS)
     assert (filling.records, len(cache)) == (read, read)
+
+
+def test_a_segment_that_has_forgotten_something_before_it_was_read_is_not_put_in() -> None:
+    """What it forgot may be of a batch that is not committed yet, and so not among what is read."""
+    cache, met = ValCache(250_000, 10**6), KEYS[:1]
+    assert met[0][0] >> 3 == 0
+    cache.put(Keys.of(met), Records.of([(9, (3,))]))
+    while not cache.forgotten(0):
+        cache.put(Keys.of([bytes(1) + RANDOM.randbytes(15)]), Records.of([(NO_CLUSTER, ())]))
+    filling = WarmUp(cache, 1, Store().read_range, WarmUpPolicy.BEFORE)
+    assert (filling.records, cache.find(Keys.of(met))[0].tolist()) == (0, [False])
