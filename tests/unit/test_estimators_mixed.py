@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import SketchError
 from service.core.estimators import METHODS, Column, estimate, lacks
+from service.core.estimators.prefixes import size_bounds
 from service.core.records import UInt64s
 from service.core.sketches.byte_format import Kind
 from service.core.sketches.column import ColumnSketch
@@ -87,6 +88,21 @@ def test_intervals_of_mixed_pairs_hold_the_truth_as_often_as_they_say(
             assert found.low <= found.phi <= found.high
             missed += not found.low - 1e-9 <= phi <= found.high + 1e-9
     assert missed <= 18, "8 are expected, in 40 pairs that both directions share"
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_a_large_column_of_which_next_to_nothing_is_left_has_a_value_at_least(left: int) -> None:
+    """Above its bound a sketch of occurrences knows that there is something, and not how much."""
+    hashes = np.sort(random_hashes(300, seed=1))
+    sketch = ColumnSketch(*FORM, counts_values=False)
+    sketch.update(hashes)
+    sketch.remove(hashes[:-left])
+    x = known_column(sketch)
+    assert x.hashes is None
+    found = estimate(x, kept(hashes))
+    assert found.phi is not None
+    assert 0 <= found.low <= found.phi <= found.high <= 1
+    assert size_bounds(x, 0.95)[0] >= np.count_nonzero(x.registers)
 
 
 def test_every_method_but_bottom_k_has_an_answer_for_a_sketch_of_a_fixed_size() -> None:

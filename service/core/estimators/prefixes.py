@@ -95,7 +95,9 @@ def _size_bounds(column: Column, held: Prefixes, level: float) -> tuple[float, f
     if column.is_size_exact:
         return column.size, column.size
     cells = prefixes.count_cells(held.entries, column.bucket_bits, held.bits)
-    return likelihood_bounds_of_cells(*cells, level)
+    low, high = likelihood_bounds_of_cells(*cells, level)
+    met = float(len(held.entries))  # so many values are there
+    return max(low, met), max(high, met)
 
 
 def _median_of_matches(common: int, nx: int, ny: int, cells: float) -> int:
