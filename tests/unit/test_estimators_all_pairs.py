@@ -12,6 +12,8 @@ from service.core.estimators import Column, all_pairs, estimate
 from service.core.estimators.all_pairs import PORTION, _can_reach, estimate_pairs, pairs_of, stack
 from service.core.estimators.best import Side
 from service.core.estimators.lookup import exact_load, probability
+from service.core.sketches.column import ColumnSketch
+from service.usecases.sketched_columns import known_column
 from tests.columns import column_of, draw_pair
 
 M = 8
@@ -73,6 +75,23 @@ def test_columns_of_different_widths_meet_at_the_narrowest() -> None:
     assert stacked.registers.shape == (2, 64)
     found = estimate_pairs(stacked, *pairs_of(stacked))
     assert found.low[0] <= 500 <= found.high[0]
+
+
+def test_columns_with_hardly_more_values_than_smallest_hashes_are_estimated_as_each_pair_is_alone() -> None:
+    """Estimated from registers, of half of such columns fewer values would be there than hashes are held."""
+    columns = []
+    for seed in range(20):
+        hashes = np.random.default_rng(seed).integers(0, 2**64, 2163, np.uint64)
+        for part in (hashes[:2060], hashes[-2060:]):
+            sketch = ColumnSketch(counts_values=False)
+            sketch.update(part)
+            columns.append(known_column(sketch))
+    x = np.arange(0, 40, 2)
+    found = estimate_pairs(stack(columns), x, x + 1)
+    for one, other, overlap in zip(found.x, found.y, found.overlap, strict=True):
+        assert overlap / columns[one].size == pytest.approx(1957 / 2060, abs=0.01)
+        assert estimate(columns[one], columns[other]).phi == pytest.approx(1957 / 2060, abs=0.01)
+    assert sketch.bounds()[0] >= len(sketch.bottom.hashes) + 1
 
 
 def test_no_columns_are_refused() -> None:

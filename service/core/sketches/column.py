@@ -131,13 +131,21 @@ class ColumnSketch:
         """Give the number of distinct values: exact when values are counted or all hashes are held, else estimated."""
         if self.counts_values:
             return float(self.size)
-        return self.bottom.estimate() if self.heaps is None else self.heaps.estimate()
+        return self.bottom.estimate() if self.heaps is None else max(self.heaps.estimate(), self._least(self.heaps))
 
     def bounds(self, level: float = 0.95) -> tuple[float, float]:
         """Give an interval of about this level for the number of distinct values."""
         if self.counts_values:
             return float(self.size), float(self.size)
-        return self.bottom.bounds(level) if self.heaps is None else self.heaps.bounds(level)
+        if self.heaps is None:
+            return self.bottom.bounds(level)
+        low, high = self.heaps.bounds(level)
+        least = self._least(self.heaps)
+        return max(low, least), max(high, least)
+
+    def _least(self, heaps: HllHeaps) -> float:
+        """Give how many values there are at least: those that are held, and one above the bound."""
+        return float(len(self.bottom.hashes) + (heaps.size > self.bottom.size))
 
     def to_bytes(self) -> bytes:
         """Give the sketch as bytes, the same for the same set when nothing was removed."""
