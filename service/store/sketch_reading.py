@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import psycopg2
 from sqlalchemy import Connection, text
 
 from service.core.errors import SketchError
@@ -15,6 +16,7 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchBuilder, SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
 from service.store.bulk import KeyRange, read_keys, read_range
+from service.store.database import state_error
 from service.store.shard_reading import RECORD_CLUSTERS
 
 PORTION_RECORDS = 500_000
@@ -117,13 +119,17 @@ def build_sketches(
 def stream_hashes(connection: Connection, attribute_id: int, count: int) -> Iterator[UInt64s]:
     """Give the hashes of an attribute's `count` values, range by range of the keys; to lock as `build_sketches` has it.
 
-    In each range they are in no order.
+    In each range they are in no order. What fails because of the database, or of others in the way, is a StateError.
     """
     bits = (count // PORTION_RECORDS).bit_length()
     with cast(Any, connection.connection).cursor() as cursor:
         for number in range(1 << bits):
             condition = KeyRange(number, bits).condition()
-            yield read_keys(cursor, KEYS.format(condition=condition, attribute_id=attribute_id)).high
+            try:
+                keys = read_keys(cursor, KEYS.format(condition=condition, attribute_id=attribute_id))
+            except psycopg2.Error as error:
+                raise state_error(error, connection.engine.url) or error from error
+            yield keys.high
 
 
 def told_fault(name: str, cause: object) -> str:
