@@ -39,13 +39,14 @@ FOLDED = """
 update sketch set version = :version, sketch = :sketch, needs_rescan = :needs_rescan where attribute_id = :attribute_id
 """
 FAULTY = "update sketch set fault = :fault where attribute_id = :attribute_id"
-SHORT = """
-select attribute_id from sketch join attribute using (attribute_id) join source using (source_id)
-where needs_rescan and not sketch_only and fault is null order by attribute_id limit 1
+IS_SHORT = """
+sketch join attribute using (attribute_id) join source using (source_id)
+where needs_rescan and not sketch_only and fault is null
 """
+SHORT = f"select attribute_id from {IS_SHORT} order by attribute_id limit 1"
 RESCANNED = f"""
 select array[bucket_bits, k, spares], distinct_count, {NEWEST}
-from sketch_form, attribute where attribute_id = :attribute_id
+from sketch_form, {IS_SHORT} and attribute_id = :attribute_id
 """
 
 
@@ -162,7 +163,10 @@ def _write(connection: Connection, attribute_id: int, version: int, sketch: Colu
 
 def _rescan(attribute_id: int, connection: Connection, elsewhere: Elsewhere) -> bool:
     """Build an attribute's sketch anew from the values that have it, range by range of the keys."""
-    form, count, version = connection.execute(text(RESCANNED), {"attribute_id": attribute_id}).one()
+    row = connection.execute(text(RESCANNED), {"attribute_id": attribute_id}).one_or_none()
+    if row is None:
+        return True  # a bootstrap was published while this waited for the records, and made the sketch anew
+    form, count, version = row
     sketch = SketchForm(*form).empty()
     for place in (connection, *elsewhere.connections):
         for hashes in stream_hashes(place, attribute_id, count):

@@ -268,6 +268,26 @@ def test_a_table_that_others_hold_for_longer_than_a_lock_timeout_is_come_back_to
     other.close()
 
 
+def test_a_source_whose_values_go_while_a_sketch_is_to_be_read_again_is_left_as_it_is(
+    database_url: str, stream: Stream, log: PostgresSketchLog
+) -> None:
+    """A bootstrap, sketch-only from now on, waits for the records, and the compactor behind it."""
+    states.execute(database_url, "update sketch set needs_rescan = true where attribute_id = 1")
+    before = sketches(database_url).by_id[1].to_bytes()
+    found: list[bool] = []
+    rescanning = threading.Thread(target=lambda: found.append(log.rescan()))
+    with closing(psycopg2.connect(database_url)) as other, other.cursor() as cursor:
+        cursor.execute("lock table gen_rec in access exclusive mode")
+        rescanning.start()
+        wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
+        cursor.execute("update source set sketch_only = true; update attribute set distinct_count = null")
+        other.commit()
+        rescanning.join()
+    assert found == [True]
+    assert sketches(database_url).by_id[1].to_bytes() == before
+    assert not log.rescan()
+
+
 def test_the_log_is_folded_beside_a_consumer(
     database_url: str, stream: Stream, log: PostgresSketchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
