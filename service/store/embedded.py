@@ -56,6 +56,9 @@ SERVER_USER = "pgserver"
 SOCKET_PATH_LIMIT = 103
 """Longest path of a unix socket: 107 bytes on Linux, 103 on macOS."""
 
+SOCKET_PARENT, SOCKET_PREFIX = "/tmp", "subsetd-"
+"""Where the socket lies when the data folder's path will not do; nothing else is ever removed with it."""
+
 START_SECONDS = 600
 """Bound of a start: after a crash the server first replays up to `max_wal_size` of its log."""
 
@@ -76,6 +79,7 @@ class Postmaster(NamedTuple):
     """Hold what a server wrote of itself into `postmaster.pid`; it may have died since."""
 
     pid: int
+    cluster: str
     port: int
     socket_dir: str
     addresses: str
@@ -101,7 +105,8 @@ class EmbeddedPostgres:
         extra_settings: Mapping[str, str] | None = None,
         port: int | None = None,
     ) -> None:
-        self.data_dir = data_dir.absolute()
+        # As Postgres writes it: it takes `..` out. A loop of links is told when the folder is made.
+        self.data_dir = Path(os.path.realpath(data_dir))
         self.throw_away = throw_away
         self.port = port
         chosen = THROW_AWAY_SETTINGS if throw_away else {"shared_buffers": _shared_buffers()}
@@ -254,11 +259,12 @@ class EmbeddedPostgres:
             os.chown(self.log, self.cluster.stat().st_uid, self.cluster.stat().st_gid)
         deadline = time.monotonic() + DYING_SECONDS
         while True:
-            found = self._postmaster()
+            found = self._pid_file()
             if found is not None and self._is_gone(found.pid, alone):
                 # Postgres would take the number for a running server, and not start.
                 (self.cluster / "postmaster.pid").unlink()
-                Path(found.socket_dir, f".s.PGSQL.{found.port}.lock").unlink(missing_ok=True)
+                socket_dir = found.socket_dir if self._is_own(found) else self.cluster
+                Path(socket_dir, f".s.PGSQL.{found.port}.lock").unlink(missing_ok=True)
             log_start = self.log.stat().st_size if self.log.exists() else 0
             started = self._run(
                 "pg_ctl",
@@ -287,9 +293,10 @@ class EmbeddedPostgres:
             )
 
     def _socket_dir(self) -> Path:
-        if len(os.fsencode(self.cluster / ".s.PGSQL.65535.lock")) <= SOCKET_PATH_LIMIT:
+        is_short = len(os.fsencode(self.cluster / ".s.PGSQL.65535.lock")) <= SOCKET_PATH_LIMIT
+        if is_short and "," not in str(self.cluster):  # at a comma Postgres begins another folder
             return self.cluster
-        short = Path(tempfile.mkdtemp(prefix="subsetd-", dir="/tmp"))
+        short = Path(tempfile.mkdtemp(prefix=SOCKET_PREFIX, dir=SOCKET_PARENT))
         if os.geteuid() == 0:
             os.chown(short, self.cluster.stat().st_uid, self.cluster.stat().st_gid)
         return short
@@ -302,15 +309,27 @@ class EmbeddedPostgres:
         wait = ("--wait", "--timeout", str(STOP_SECONDS), "--pgdata", str(self.cluster))
         if self._run("pg_ctl", "stop", "--mode", "fast", *wait, owner_of=self.cluster).returncode != 0:
             self._run("pg_ctl", "stop", "--mode", "immediate", *wait, owner_of=self.cluster)
-        if found.socket_dir != str(self.cluster):
-            shutil.rmtree(found.socket_dir, ignore_errors=True)
+        socket_dir = Path(found.socket_dir)
+        if str(socket_dir.parent) == SOCKET_PARENT and socket_dir.name.startswith(SOCKET_PREFIX):
+            shutil.rmtree(socket_dir, ignore_errors=True)
 
     def _postmaster(self) -> Postmaster | None:
+        found = self._pid_file()
+        return found if found is not None and self._is_own(found) else None
+
+    def _pid_file(self) -> Postmaster | None:
         try:
             lines = (self.cluster / "postmaster.pid").read_text().splitlines()
-            return Postmaster(int(lines[0]), int(lines[3]), lines[4], lines[5])
+            return Postmaster(int(lines[0]), lines[1], int(lines[3]), lines[4], lines[5])
         except (OSError, IndexError, ValueError):
             return None
+
+    def _is_own(self, found: Postmaster) -> bool:
+        """Tell whether a server is of this folder: a copied folder has a file that tells of the server of another."""
+        try:
+            return self.cluster.samefile(found.cluster)
+        except OSError:
+            return False
 
     def _answers(self) -> bool:
         """Tell whether the server takes connections, waiting while it is still starting up or recovering."""

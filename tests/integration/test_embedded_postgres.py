@@ -189,6 +189,34 @@ def test_a_long_path_gets_its_socket_in_a_short_folder(folder: Path) -> None:
     assert not socket_dir.exists()
 
 
+@pytest.mark.parametrize("name", ["away/../state", "link", "state, old"])
+def test_a_folder_may_be_written_in_any_way(folder: Path, name: str) -> None:
+    (folder / "state").mkdir()
+    (folder / "state" / "kept").touch()
+    (folder / "link").symlink_to("state")
+    with EmbeddedPostgres(folder / name) as server:
+        ask(server.url, "create table kept as select 42 as answer")
+        with EmbeddedPostgres((folder / name).resolve()) as other:
+            server.stop()
+            assert ask(other.url, "select answer from kept") == 42
+    with EmbeddedPostgres(folder / name) as server:
+        assert ask(server.url, "select answer from kept") == 42
+    assert ((folder / name).resolve() / "postgres" / "PG_VERSION").exists()
+    assert (folder / "state" / "kept").exists()
+
+
+def test_a_copy_of_the_folder_of_a_running_server_is_a_server_of_its_own(folder: Path) -> None:
+    with EmbeddedPostgres(folder / "one") as server:
+        ask(server.url, "create table kept as select 42 as answer")
+        ask(server.url, "checkpoint")
+        subprocess.run(["cp", "-a", folder / "one", folder / "copy"], check=True)
+        with EmbeddedPostgres(folder / "copy") as copy:
+            assert server_pid(folder / "copy") != server_pid(folder / "one")
+            ask(copy.url, "update kept set answer = 43")
+        assert ask(server.url, "select answer from kept") == 42
+        assert (folder / "one" / "postgres" / ".s.PGSQL.5432.lock").exists()
+
+
 def test_a_port_is_open_on_loopback_for_those_who_know_the_password(folder: Path) -> None:
     (port,) = free_ports(1)
     with EmbeddedPostgres(folder, port=port) as server:
