@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
-from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, make_url
+from sqlalchemy import URL, Engine, ExceptionContext, PoolProxiedConnection, QueuePool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import FullDiskError, StateError, first_line
 
@@ -52,8 +53,9 @@ def make_engine(
 
     The message of such an error names host, port and database (never the password) and the way out. A
     connection that is lost in mid-work raises `LostConnectionError` and empties the pool, so that the next
-    one is new. Sessions run in UTC. For failures of raw cursors (COPY) see `state_error`.
-    Raises `StateError` for an address that is none; connects only when it is used.
+    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC. For failures
+    of raw cursors (COPY) see `state_error`. Raises `StateError` for an address that is none; connects only
+    when it is used.
     """
     address = parse_address(url)
     # Compiling a plan costs more than any of our statements gains by it.
@@ -80,8 +82,17 @@ def make_engine(
         "keepalives_count": 3,
         "tcp_user_timeout": 60_000,
     }
+
+    class Pool(QueuePool):
+        def connect(self) -> PoolProxiedConnection:
+            try:
+                return super().connect()
+            except PoolTimeoutError as error:  # of which `handle_error` does not hear
+                raise StateError(f"All connections to {place(address)} are in use; try again later.") from error
+
     engine = create_engine(
         address,
+        poolclass=Pool,
         connect_args=connect_args,
         execution_options={CONNECT_ARGS: connect_args},
         pool_size=pool_size,

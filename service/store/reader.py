@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import ProgrammingError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import StateError
 from service.core.foreign_keys.sides import Side
@@ -129,8 +128,6 @@ class PostgresStateReader:
     def _saying_what_is_wrong(self) -> Iterator[None]:
         try:
             yield
-        except PoolTimeoutError as error:
-            raise StateError(f"All connections to {self._place} are in use; try again later.") from error
         except ProgrammingError as error:
             if getattr(error.orig, "pgcode", None) != "42P01":
                 raise

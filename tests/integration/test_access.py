@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 import httpx
 import pytest
 from sqlalchemy import make_url
+from structlog.testing import capture_logs
 
 from service.api.access import COOKIE, CSRF_HEADER
 from service.core.sketches.column import ColumnSketch
@@ -317,6 +318,30 @@ def test_a_key_that_is_known_goes_on_while_the_database_is_away(
         clock.pass_by(BELIEVED_SECONDS)
         assert "subsetd_state_readable 0.0" in client.get("/metrics", headers=known).text
         assert client.get("/metrics", headers=new).status_code == 503
+
+
+def test_who_finds_no_connection_is_told_so_and_what_was_done_is_answered(database_url: str, clock: Clock) -> None:
+    with served(database_url, clock) as (client, _):
+        new = made(client, "new")
+    engine = make_engine(database_url, "test-access", pool_size=1, max_overflow=0, pool_timeout_seconds=0.01)
+    app = app_over(engine, api_key=KEY)
+
+    @app.post("/api/v1/done", status_code=201, include_in_schema=False)
+    def done() -> None:
+        pass
+
+    with (
+        engine.connect(),
+        serving(app) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+        capture_logs() as logs,
+    ):
+        refused = client.get("/api/v1/state", headers=new)
+        assert (refused.status_code, kind_of(refused)) == (503, "unavailable")
+        assert "are in use; try again later" in refused.json()["detail"]
+        assert client.post("/api/v1/done", headers=BEARER).status_code == 201
+    assert [one["target"] for one in logs if one["event"] == "a write could not be logged"] == ["/api/v1/done"]
+    engine.dispose()
 
 
 def test_a_refusal_is_counted(client: httpx.Client) -> None:
