@@ -163,14 +163,18 @@ def test_a_pair_shows_when_it_held_and_why_it_may_be_a_foreign_key(
         expect(page.get_by_role("heading", name="As a foreign key")).to_have_count(0)
 
 
-def test_what_is_near_nothing_is_not_shown_as_nothing(browser: Browser, address: str) -> None:
+def test_what_is_near_nothing_or_all_is_not_shown_as_that(browser: Browser, address: str) -> None:
     told = """async () => {
       const { distributions, explanation } = await import('/dashboard/evidence.js');
       const evidence = { coverage: 1, terms: { name: -0.004 } };
       const made = [distributions({ dependent: [1], referenced: [1], distance: 0.004 })];
-      return [...made, ...explanation({ evidence, against: [], score: 1 })].map(one => one.textContent).join();
+      return [...made, ...explanation({ evidence, against: [], score: 0.996 })].map(one => one.textContent).join();
     }"""
     with looking(browser, address) as look:
         text = look.open().evaluate(told)
         assert "distance 0.004: 0 is as if" in text
         assert "-0.004" in text
+        assert "Score > 0.99 as" in text
+        write = "async scores => scores.map((await import('/dashboard/format.js')).scored)"
+        shown = look.page.evaluate(write, [0, 0.004, 0.5, 0.996, 1, 1.2])
+        assert shown == ["0.00", "< 0.01", "0.50", "> 0.99", "1.00", "1.20"]

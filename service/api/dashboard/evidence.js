@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { now } from "./api.js";
-import { ago, duration, number, percent, plain, small } from "./format.js";
+import { ago, duration, number, percent, plain, scored, small } from "./format.js";
 import { table } from "./parts.js";
 
 const WIDTH = 600, ROW = 64, TOLD = 20;
@@ -28,7 +28,7 @@ export function distributions({ dependent, referenced, distance }) {
 export function explanation({ evidence, against, score }) {
   const terms = Object.entries(evidence.terms ?? {}).sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, 8);
   return [
-    h("p", {}, `Score ${score.toFixed(2)} as a foreign key; it covers ${percent(evidence.coverage)} of the key.`),
+    h("p", {}, `Score ${scored(score)} as a foreign key; it covers ${percent(evidence.coverage)} of the key.`),
     against.length > 0 && h("ul.against", {}, against.map((text) => h("li", {}, text))),
     terms.length > 0 && h("details", {}, h("summary", {}, "What weighs most in the score"), table("What weighs most in the score", [
       ["Part", ([name]) => name.replaceAll("_", " ")], ["Weight", ([, weight]) => small(weight), "right"],

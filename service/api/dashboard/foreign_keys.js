@@ -2,7 +2,7 @@
 
 import { get, getAll, path, post, whoAsks } from "./api.js";
 import { h } from "./dom.js";
-import { keyOf, number, percent, plain, side, to } from "./format.js";
+import { keyOf, number, percent, plain, scored, side, to } from "./format.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
 const NAME = "subsetd-name";
@@ -48,7 +48,7 @@ export const foreignKeys = {
         h("button", { type: "button", onclick: () => act(() => post("/api/v1/foreign-keys/refreshes/at-work/cancel", {})) }, "Cancel")),
       page === null ? empty("None was looked for yet.") : page.items.length === 0 ? empty("There are none.")
         : h("section.card", {}, table("Candidates", [
-          ["Score", (one) => h("strong", {}, one.score.toFixed(2)), "right"],
+          ["Score", (one) => h("strong", {}, scored(one.score)), "right"],
           ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
             one.against.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
           ["Coefficient", (one) => percent(one.coefficient), "right"],

@@ -20,6 +20,12 @@ export const counted = (count, one, many = `${one}s`) => `${number(count)} ${cou
 export const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
 /** Give what tells a foreign key from all others. */
 export const keyOf = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
+/** Write a score so that only 1 is 1 and only nothing is 0. */
+export const scored = (score) => {
+  const text = score.toFixed(2);
+  if (score > 0 && text === "0.00") return "< 0.01";
+  return score < 1 && text === "1.00" ? "> 0.99" : text;
+};
 /** Write a share so that only all is 100 % and only nothing is 0 %. */
 export const percent = (share) => {
   if (share === null || share === undefined) return "–";

@@ -3,7 +3,7 @@
 import { get, getAll, getPages, path } from "./api.js";
 import { drawing } from "./drawing.js";
 import { h, s } from "./dom.js";
-import { counted, keyOf, number, percent, short, side, to } from "./format.js";
+import { counted, keyOf, number, percent, scored, short, side, to } from "./format.js";
 import { declaredBetween, known, ofComponent, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
@@ -119,7 +119,7 @@ function ofTwo(keys, from, end) {
   return card(title, between.length === 0 ? empty("There are none any more.") : table(title, [
     ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
       one.against?.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
-    ["Score", (one) => (one.score === undefined ? "–" : one.score.toFixed(2)), "right"],
+    ["Score", (one) => (one.score === undefined ? "–" : scored(one.score)), "right"],
     ["Coefficient", (one) => (one.coefficient !== undefined ? percent(one.coefficient) : { true: "100 %", false: "below 100 %" }[one.holds] ?? "–"), "right"],
     ["Kind", (one) => one.cardinality ?? "–"],
     ["Declared", (one) => (one.isDeclared ? `by ${one.source}` : "no")],
