@@ -55,6 +55,8 @@ def test_a_foreign_key_is_accepted_with_the_name_of_who_did(browser: Browser, ad
         accept.press("Enter")
         expect(accept).to_be_disabled()
         expect(page.locator(".badge.good", has_text="accepted")).to_have_count(1)
+        expect(page.locator("main")).to_contain_text("Found in version 1.")
+        expect(page.locator("#link")).to_have_text("live")  # the state may have gone on since
     (decision,) = httpx.get(f"{address}/api/v1/foreign-keys/decisions", timeout=60).json()["items"]
     assert (decision["verdict"], decision["decided_by"]) == ("accept", "Ada")
     (contract,) = httpx.get(f"{address}/api/v1/contracts", timeout=60).json()["items"]

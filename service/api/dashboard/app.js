@@ -97,7 +97,7 @@ async function refresh() {
     const caller = await whoAsks();
     if (mine !== turn) return;
     if (greet(caller)) return refresh();
-    const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
+    const version = Object.values(answers).find(isOfState)?.version;
     say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${plain(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
@@ -112,6 +112,9 @@ async function refresh() {
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
   if (!isPaused) askIn(isStale ? view.leastMs ?? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
 }
+
+/** Tell whether an answer's version is the state's: of a finding it is the one that was looked into. */
+const isOfState = (answer) => answer?.version !== undefined && answer.refresh_id === undefined;
 
 /** Neither ask nor listen. */
 function rest() {
