@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from sqlalchemy import Engine, text
 
 from service.api.routes_foreign_keys import CANDIDATES
@@ -102,6 +102,23 @@ def test_a_page_of_candidates_that_were_found_anew_meanwhile_is_the_first(browse
         expect(page.get_by_role("button", name="Accept shop.orders.customer_id to shop.customers.id")).to_be_visible()
         assert page.url == f"{address}/#/foreign-keys?all=1"
         look.told = [one for one in look.told if "410" not in one]
+
+
+def test_a_list_of_candidates_that_are_found_anew_between_two_pages_is_read_once_more(
+    browser: Browser, address: str, engine: Engine
+) -> None:
+    def find_anew(route: Route) -> None:
+        ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
+        route.continue_()
+
+    with looking(browser, address) as look:
+        page = look.open("timeline")
+        page.route("**/api/v1/foreign-keys?*cursor*", find_anew, times=1)
+        found = page.evaluate("import('/dashboard/api.js').then(api => api.getPages('/api/v1/foreign-keys?limit=1'))")
+        assert len(found["items"]) > 1
+        assert found["next_cursor"] is None
+        assert all("410" in one for one in look.told)
+        look.told.clear()
 
 
 def test_of_two_who_decide_on_one_candidate_the_second_is_told(browser: Browser, address: str) -> None:

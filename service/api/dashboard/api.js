@@ -73,8 +73,21 @@ export async function get(url) {
   return entry.body;
 }
 
-/** Ask for a list, page after page up to a bound; where there are more, the answer has a `next_cursor` still. */
+/** Ask for a list, page after page up to a bound; where there are more, the answer has a `next_cursor` still.
+ * Where it was found anew between two pages, it is read once more. */
 export async function getPages(url) {
+  try {
+    return await pagesOf(url);
+  } catch (error) {
+    if (!isFoundAnew(error)) throw error;
+    return pagesOf(url);
+  }
+}
+
+/** Tell whether a page is of a finding behind which there is another. */
+export const isFoundAnew = (error) => error.type === "/docs#finding-gone";
+
+async function pagesOf(url) {
   const first = await get(url), items = [...first.items];
   let last = first;
   for (let page = 1; page < MOST_PAGES && last.next_cursor; page += 1) {

@@ -1,6 +1,6 @@
 // Owns the view of foreign keys: what looks like one, why, and what was decided of it.
 
-import { get, getAll, path, post, whoAsks } from "./api.js";
+import { get, getAll, isFoundAnew, path, post, whoAsks } from "./api.js";
 import { h } from "./dom.js";
 import { keyOf, number, percent, plain, scored, side, to } from "./format.js";
 import { badge, card, empty, pages, table } from "./parts.js";
@@ -17,7 +17,7 @@ async function candidates(parameters) {
   try {
     return await get(listed(parameters));
   } catch (error) {
-    if (error.type !== "/docs#finding-gone") throw error;
+    if (!isFoundAnew(error)) throw error;
     const first = { ...parameters, cursor: null };
     location.replace(to("foreign-keys", first));
     return get(listed(first));
