@@ -212,6 +212,20 @@ def test_an_id_is_shown_as_it_is_typed(browser: Browser, address: str, database_
         expect(look.open("dead-letters").locator("main h2")).to_contain_text("1234 · RecordError")
 
 
+def test_fewer_minutes_than_are_drawn_stand_at_their_place_in_all(browser: Browser, address: str) -> None:
+    draw = """async () => {
+      const { bars } = await import('/dashboard/bars.js');
+      const begin = new Date().toISOString();
+      const made = bars('Changes', [{ begin }, { begin }], [['changes', 'accent', () => 1]]);
+      const [first] = made.querySelectorAll('rect');
+      return [first.getAttribute('x'), made.querySelector('figcaption span').textContent];
+    }"""
+    with looking(browser, address) as look:
+        x, told = look.open().evaluate(draw)
+        width = 600 / int(told.removesuffix(" min ago"))  # of a minute
+        assert float(x) == 600 - 2 * width + 2
+
+
 def test_of_corpora_that_are_not_listed_it_is_told_how_many_are_at_fault(browser: Browser, full: str) -> None:
     with looking(browser, full) as look:
         page = look.open()

@@ -23,7 +23,7 @@ export function bars(title, minutes, series) {
   return h("figure", {},
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}: ${sums.join(", ")} in ${minutes.length} minutes`, preserveAspectRatio: "none" },
       s("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "axis" }), drawn),
-    h("figcaption", {}, h("span", {}, `${minutes.length} min ago`), h("span", {}, "most in a minute: ", number(Math.max(...totals, 0))), h("span", {}, "now")),
+    h("figcaption", {}, h("span", {}, `${MINUTES} min ago`), h("span", {}, "most in a minute: ", number(Math.max(...totals, 0))), h("span", {}, "now")),
     h("p.legend", {}, series.map(([name, kind], i) => [h(`span.key.${kind}`, { "aria-hidden": "true" }), sums[i], " "])));
 }
 
