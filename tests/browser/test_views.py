@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from urllib.parse import quote
@@ -246,7 +247,8 @@ def test_a_bootstrap_that_runs_and_one_that_failed_are_on_the_overview(
         with suppress(SourceError), told_bootstrap(database_url, SCRIPT) as row:
             row.tell("counting values", 10, 40)
             look.open()
-            expect(main).to_contain_text("counting values: 10 of 40 (25 %), should end at")
+            told = re.compile(r"counting values: 10 of 40 \(25 %\), should end at \d+ \w+ \d{4}, \d\d:\d\d:\d\d")
+            expect(main).to_contain_text(told)
             expect(page.get_by_role("progressbar", name=f"{SCRIPT}: counting values")).to_have_attribute("value", "10")
             assert look.faults() == []
             assert look.overflow() <= 0

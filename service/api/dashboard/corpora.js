@@ -3,7 +3,7 @@
 import { get, getAll, path, post } from "./api.js";
 import { h } from "./dom.js";
 import { ago, counted, duration, number, percent, plain, to } from "./format.js";
-import { badge, card, empty, pages, progress, table } from "./parts.js";
+import { badge, card, empty, expectedEnd, pages, progress, table } from "./parts.js";
 
 const LEVELS = { queued: "idle", running: "warn", landed: "good", failed: "bad", cancelled: "idle" };
 const SHOWN = 20;
@@ -99,7 +99,7 @@ function refreshed(one, act) {
       isOpen(one) && [" ", h("button", { type: "button", onclick: cancel, disabled: one.cancel_requested, "aria-label": `Cancel refresh ${one.refresh_id}` }, "Cancel")]),
     one.state === "running" && h("div.progress", {},
       h("p.muted", {}, one.stage ?? "begins", one.total ? `: ${number(one.done)} of ${number(one.total)} (${percent(one.done / one.total)})` : "",
-        one.expected_end && [", should end at ", new Date(one.expected_end).toLocaleTimeString("en-GB")]),
+        expectedEnd(one)),
       progress(`Refresh ${one.refresh_id}: ${one.stage ?? "begins"}`, one.done, one.total)),
     one.fault && h("p.fault", {}, one.fault),
     facts && h("p.muted", {}, facts, faults > 0 && [" · ", h("a", { href: to("corpora", { corpus: one.corpus, refresh: one.refresh_id }) }, counted(faults, "fault"))]));

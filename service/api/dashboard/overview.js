@@ -3,7 +3,7 @@
 import { getAll } from "./api.js";
 import { h } from "./dom.js";
 import { ago, counted, duration, number, percent, plain, short, to } from "./format.js";
-import { badge, card, empty, progress, transition } from "./parts.js";
+import { badge, card, empty, expectedEnd, progress, transition } from "./parts.js";
 import { bars } from "./bars.js";
 
 export const overview = {
@@ -33,7 +33,7 @@ const RUNS = { running: ["warn", "runs"], failed: ["bad", "failed"], gone: ["bad
 const run = (one) => h("li", { "data-key": one.source_name },
   h("p", {}, badge(...RUNS[one.state]), h("strong", {}, ` ${one.source_name}`), h("span.muted", {}, ", begun ", ago(one.started_at), one.state === "gone" && [", heard of last ", ago(one.progressed_at)])),
   h("p.muted", {}, one.stage, one.total ? `: ${number(one.done)} of ${number(one.total)} (${percent(one.done / one.total)})` : "",
-    one.expected_end && [", should end at ", new Date(one.expected_end).toLocaleTimeString("en-GB")]),
+    expectedEnd(one)),
   one.state === "running" && h("div.progress", {}, progress(`${one.source_name}: ${one.stage}`, one.done, one.total)),
   one.fault && h("p.fault", {}, one.fault));
 

@@ -1,7 +1,7 @@
 // Owns the parts that several views are made of.
 
 import { h } from "./dom.js";
-import { ago, counted, place, to } from "./format.js";
+import { ago, counted, place, stamp, to } from "./format.js";
 
 const SIGNS = { good: "✓", warn: "!", bad: "✕", idle: "–" };
 
@@ -60,6 +60,9 @@ export function transition(one) {
 export const value = (text) => (text === null ? h("em", {}, "not kept") : h("q.value", {}, text === "" ? h("em", {}, "empty text") : text));
 
 export const progress = (label, done, total) => h("progress", { "aria-label": label, max: total || 1, value: total ? done : null });
+
+/** Say when what runs should end, which may be on another day. */
+export const expectedEnd = (run) => run.expected_end && [", should end at ", stamp(run.expected_end)];
 
 /** Ask whether what cannot be undone is meant, in a dialog whose Escape is a no; then do it. */
 export async function sure(question, answer, work) {
