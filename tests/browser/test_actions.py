@@ -29,6 +29,7 @@ COLUMNS = {
     AttributeName("shop", "invoices", "customer_id"): ["3", "3"],
 }
 NO_POLLING = "window.setTimeout = () => 0"
+FORBIDDEN = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('It is denied.') } })"
 
 
 @pytest.fixture
@@ -61,6 +62,19 @@ def test_a_foreign_key_is_accepted_with_the_name_of_who_did(browser: Browser, ad
     assert (decision["verdict"], decision["decided_by"]) == ("accept", "Ada")
     (contract,) = httpx.get(f"{address}/api/v1/contracts", timeout=60).json()["items"]
     assert contract["dependent"] == [["shop", "orders", "customer_id"]]
+
+
+def test_where_the_browser_keeps_nothing_the_page_keeps_a_name(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        look.page.add_init_script(FORBIDDEN)
+        page = look.open("foreign-keys?all=1")
+        page.get_by_label("Your name").fill("Ada")
+        page.get_by_label("Colours").select_option("dark")
+        accept = page.get_by_role("button", name="Accept shop.orders.customer_id to shop.customers.id")
+        accept.press("Enter")
+        expect(accept).to_be_disabled()
+    (decision,) = httpx.get(f"{address}/api/v1/foreign-keys/decisions", timeout=60).json()["items"]
+    assert decision["decided_by"] == "Ada"
 
 
 def test_where_keys_are_wanted_a_decision_has_the_name_of_the_key(browser: Browser, engine: Engine) -> None:

@@ -10,6 +10,7 @@ import { deadLetters } from "./dead_letters.js";
 import { foreignKeys } from "./foreign_keys.js";
 import { graph } from "./graph.js";
 import { joinable } from "./joinable.js";
+import { keep, kept } from "./kept.js";
 import { overview } from "./overview.js";
 import { pair } from "./pair.js";
 import { isLive, listen, stop } from "./stream.js";
@@ -219,9 +220,9 @@ pause.onclick = () => {
 };
 
 const scheme = document.getElementById("scheme");
-scheme.value = localStorage.getItem(SCHEME) ?? "light dark";
+scheme.value = kept(SCHEME) ?? "light dark";
 scheme.onchange = () => {
-  localStorage.setItem(SCHEME, scheme.value);
+  keep(SCHEME, scheme.value);
   document.documentElement.style.colorScheme = scheme.value;
 };
 document.documentElement.style.colorScheme = scheme.value;

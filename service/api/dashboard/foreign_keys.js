@@ -3,6 +3,7 @@
 import { get, getAll, isFoundAnew, path, post, whoAsks } from "./api.js";
 import { h } from "./dom.js";
 import { keyOf, number, percent, plain, scored, side, to } from "./format.js";
+import { keep, kept } from "./kept.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
 const NAME = "subsetd-name";
@@ -42,7 +43,7 @@ export const foreignKeys = {
         [["suggested", null], ["all candidates", "1"]].map(([name, all]) =>
           h("a.button", { href: to("foreign-keys", { all }), "aria-current": (parameters.all ?? null) === all && "true" }, name)),
         h("button", { type: "button", onclick: find, disabled: finding !== null }, page === null ? "Find foreign keys" : "Find anew"),
-        key === null && h("label", {}, "Your name ", h("input", { id: "decided-by", value: localStorage.getItem(NAME) ?? "", maxlength: "200", autocomplete: "name", oninput: (event) => localStorage.setItem(NAME, event.target.value) }))),
+        key === null && h("label", {}, "Your name ", h("input", { id: "decided-by", value: kept(NAME) ?? "", maxlength: "200", autocomplete: "name", oninput: (event) => keep(NAME, event.target.value) }))),
       key !== null && h("p.muted", {}, "What you decide is kept with the name of your key, ", h("strong", {}, key), "."),
       finding && h("p.notice", {}, `Finding, by ${finding.method}: ${finding.stage}, ${number(finding.done)}${finding.total === null ? "" : ` of ${number(finding.total)}`} `,
         h("button", { type: "button", onclick: () => act(() => post("/api/v1/foreign-keys/refreshes/at-work/cancel", {})) }, "Cancel")),
@@ -70,7 +71,7 @@ export const foreignKeys = {
 
 /** Keep a decision; of another one that came since the page was shown the service tells, and it is not overruled unseen. */
 function decide(one, verdict) {
-  const decided_by = localStorage.getItem(NAME)?.trim() || "dashboard";
+  const decided_by = kept(NAME)?.trim() || "dashboard";
   const seen = one.verdict ?? "undecided";
   return post("/api/v1/foreign-keys/decisions", { dependent: one.dependent, referenced: one.referenced, verdict, decided_by, seen });
 }
