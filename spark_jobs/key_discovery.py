@@ -225,16 +225,20 @@ class _Discovery:
         self.found.track = list(sides)
 
     def _smallest(self, composites: Sequence[tuple[int, Columns]], state: _Known) -> Iterator[Columns]:
-        """Give the smallest key of each table without a shorter or declared one, of which none is tracked yet."""
+        """Give the smallest key of each table without a shorter or declared one, of which none is tracked yet.
+
+        Keys of other sources are tracked, too, and some whose columns are not kept current any longer.
+        """
         ids = {place: i for i, place in state.places.items()}
         has_one = {key.table for key in self.found.keys if key.declared or len(key.columns) == 1}
-        is_tracked = {state.places[parts[0]][0] for parts, tracked in state.tracked.items() if tracked}
+        of_source = [parts for parts, tracked in state.tracked.items() if tracked and state.places.keys() >= set(parts)]
+        is_tracked = {state.places[parts[0]][0] for parts in of_source}
         for place, of_table in groupby(composites, itemgetter(0)):
             table = self.tables[place]
             if place not in is_tracked and (self._schema(table), table.name) not in has_one:
-                smallest = min((key for _, key in of_table), key=len)
-                if all((place, column) in ids for column in smallest):
-                    yield tuple(ids[place, column] for column in smallest)
+                keys = [key for _, key in of_table if all((place, column) in ids for column in key)]
+                if keys:
+                    yield tuple(ids[place, column] for column in min(keys, key=len))
 
     def _known(self, composites: Sequence[tuple[int, Columns]]) -> _Known:
         """Read the coefficients of columns with the keys' from the state, and what else it knows of the columns."""
@@ -247,7 +251,8 @@ class _Discovery:
                 for one in snapshot.attributes(EVERY_ATTRIBUTE, None, ALL):
                     place = places.get(one.name[:2])
                     columns = [] if place is None else [name for name, _ in self.tables[place].columns]
-                    if place is not None and one.name.column in columns:
+                    # A stale column's coefficients are old ones, and no key of it can be tracked.
+                    if place is not None and one.name.column in columns and one.stale_since is None:
                         known[one.attribute_id] = place, columns.index(one.name.column)
                         attributes.append(one)
                 parts = {(place, column) for place, key in composites for column in key}

@@ -143,6 +143,31 @@ def test_a_table_with_more_candidates_for_a_key_than_are_tried_is_named(
     assert "not complete: s.child: 1 candidates" in describe(cut)
 
 
+def test_keys_are_to_be_tracked_of_columns_that_are_kept_current_whatever_other_sources_have(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    """The table has a key of `a` with either of the others, which say the same in other words."""
+    tables = Tables({"pair": ["a", "b", "c"]})
+    found: Rows = [(str(number // 4), str(number % 4), f"x{number % 4}") for number in range(16)]
+    write_csv(tmp_path / "pair.csv", tables.columns["pair"], found, "\n")
+    states.store(database_url, tables.add("pair", *found))
+    states.execute(
+        database_url,
+        "insert into source (name, kind, location, bootstrapped_version) values ('t', 'csv', '-', 1); "
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, row_count, "
+        "null_count, parts) select id, source_id, 't', 'pair', told, place, 0, 0, parts::int[] from source, "
+        "(values (90, 'a', 0, null), (91, 'b', 1, null), (92, '(a, b)', 0, '{0,1}')) as of_t (id, told, place, parts) "
+        "where source.name = 't'; "
+        "insert into tracked_key values (default, 92, 'pinned', false, 1)",
+    )
+    options = Options(str(tmp_path), "s", database_url)
+    assert [str(side) for side in discover_keys(spark, options, Search()).track] == ["s.pair(a, b)"]
+    states.execute(database_url, "update attribute set stale_version = 1 where attribute_id = 2")
+    assert [str(side) for side in discover_keys(spark, options, Search()).track] == ["s.pair(a, c)"]
+    states.execute(database_url, "update attribute set stale_version = 1 where attribute_id = 1")
+    assert discover_keys(spark, options, Search()).track == []
+
+
 def test_a_search_that_stops_says_so_and_a_source_that_is_not_known_is_told(
     spark: SparkSession, database_url: str, tmp_path: Path
 ) -> None:
