@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TextIO
 
 from service.core.errors import SourceError
 from service.signals import handling_signals
@@ -22,11 +23,14 @@ def spark_command(module: str, master: str, arguments: Sequence[str]) -> list[st
     return [sys.executable, "-m", module, "--database-url=-", f"--master={master}", *arguments]
 
 
-def run_attached(command: Sequence[str], secrets: Sequence[str], *, stays_open: bool = False) -> int:
+def run_attached(
+    command: Sequence[str], secrets: Sequence[str], *, stays_open: bool = False, output: TextIO | None = None
+) -> int:
     """Run a job before the user's eyes, to its end; return its exit code, as a shell has it.
 
-    `secrets` go to its standard input, a line each, which then `stays_open` for a job that ends with us, however we
-    end. What ends us by a signal ends the job, which is waited for: it tidies up.
+    What it tells goes to standard output, or to `output`; `secrets` go to its standard input, a line each, which then
+    `stays_open` for a job that ends with us, however we end. What ends us by a signal ends the job, which is waited
+    for: it tidies up.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -37,7 +41,7 @@ def run_attached(command: Sequence[str], secrets: Sequence[str], *, stays_open: 
             started[0].terminate()
 
     with handling_signals(end):
-        job = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, text=True)
         started.append(job)
         assert job.stdin is not None
         with suppress(BrokenPipeError):  # it may have ended; its exit code tells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -82,6 +83,8 @@ def discover(
         keys = json.loads(to_track.read_text()) if track and not code else []
         if keys:
             backfill, secrets = backfill_told(keys, given, KeyKind.DISCOVERED)
-            code = run_attached(spark_command("spark_jobs.backfill", on, backfill), [url, *secrets])
+            # A document stands alone on standard output.
+            output = sys.stderr if format_ is DocumentFormat.JSON else None
+            code = run_attached(spark_command("spark_jobs.backfill", on, backfill), [url, *secrets], output=output)
     if code:
         raise typer.Exit(code)
