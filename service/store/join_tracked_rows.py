@@ -45,7 +45,7 @@ class KeptRows:
         self._asked: dict[str, Any] = {"table_id": table_id, "empty": bytes(16)}
         cursor.execute(SHAPE, self._asked)
         self.width, key_places = cursor.fetchone()
-        self._kept = KEPT.format(is_own=_is_own(key_places))
+        self._kept = KEPT.format(is_own=is_own(key_places))
         self._cells = _joined([CELL.format(n=n) for n in range(1, self.width + 1)]) if self.width else "''::bytea"
 
     def some(self, row_keys: Keys) -> CellRows:
@@ -91,7 +91,7 @@ def row_keys_of(data: Any) -> Keys:
     return Keys.of([bytes(data)])
 
 
-def _is_own(key_places: Sequence[int | None] | None) -> str:
+def is_own(key_places: Sequence[int | None] | None) -> str:
     """Give the condition that a row is under the key of its cells, as `core.row_key` makes it."""
     places = [place for place in key_places or () if place is not None]
     if not places or len(places) < len(key_places or ()):

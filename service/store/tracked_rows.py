@@ -9,16 +9,19 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Engine, Row, text
 
 from service.core.errors import NotFoundError, SourceError
+from service.store.join_tracked_rows import is_own
 from service.usecases.joinable import JoinQuery, key_places, require_rows
 
 COLUMNS = """
-select a.column_name, a.ordinal, t.table_id, coalesce(t.row_images, false) as row_images
+select a.column_name, a.ordinal, a.stale_version, t.table_id, t.key_columns,
+    coalesce(t.row_images, false) as row_images
 from attribute a left join tracked_table t using (source_id, schema_name, table_name)
 where a.schema_name = :schema and a.table_name = :table and a.parts is null and a.dropped_version is null
 order by a.ordinal
 """
 IMAGES = """
-select {cells} from row_image where table_id = :table_id and cells is not null order by row_key limit :limit
+select {cells} from row_image where table_id = :table_id and cells is not null and {is_own}
+order by row_key limit :limit
 """
 
 
@@ -34,15 +37,19 @@ class PostgresTrackedRows:
             found = [] if "\0" in schema + table else connection.execute(text(COLUMNS), known).all()
             if not found:
                 raise NotFoundError(f"No table {schema}.{table} is followed; /api/v1/attributes lists what is.")
-            chosen = [found[place] for place in key_places([row.column_name for row in found], key)]
+            # Of a stale column rows that have changed since it became so have no cells.
+            current = [row for row in found if row.stale_version is None]
+            chosen = [current[place] for place in key_places([row.column_name for row in current], key)]
             if not found[0].row_images:
                 raise SourceError(
                     f"No images of the rows of {schema}.{table} are kept (`subsetd bootstrap --row-images`), and of "
                     "values it is not known which stand in one row: send its rows as a CSV."
                 )
             cells = ", ".join(f"coalesce(cells[{row.ordinal + 1}], '')" for row in chosen)
+            places = {row.column_name: row.ordinal for row in found}
+            own = is_own([places.get(column) for column in found[0].key_columns])
             given = {"table_id": found[0].table_id, "limit": most_rows + 1}
-            rows = connection.execute(text(IMAGES.format(cells=cells)), given).all()
+            rows = connection.execute(text(IMAGES.format(cells=cells, is_own=own)), given).all()
         require_rows(len(rows), most_rows)
         columns = _columns(rows, len(chosen))
         return JoinQuery([pa.chunked_array([pa.array(column, pa.large_string())]) for column in columns])

@@ -17,6 +17,7 @@ from service.config import Settings
 from service.core.join_layout import Layout
 from service.core.joinability import Progress
 from service.core.records import Int64s
+from service.core.row_key import row_key
 from service.join_tracking import index_tables
 from service.joinable_runner import searching_joinable
 from service.store.database import make_engine
@@ -257,6 +258,28 @@ def test_a_tracked_table_is_asked_with_where_its_rows_are_kept(lake: Lake) -> No
         assert "one of the two" in both.json()["detail"]
     with served(lake.url, joinable_rows=2) as client:
         assert "more than 2 rows" in post(client, lake, "", **tracked).json()["detail"]
+
+
+def test_a_tracked_table_is_asked_with_as_far_as_it_is_kept_current(lake: Lake) -> None:
+    """A row waits under another key between the two halves of a key change, when the state has it no longer."""
+    shop = Tables({"trips": ["id", "city", "no"]}).add("trips", ["7", "berlin", "1"], ["8", "rome", "2"])
+    states.store(lake.url, shop)
+    kept_rows.keep(lake.url, shop, {"trips": ["id"]})
+    lent = row_key(["9", "lent"]).hex()
+    states.execute(
+        lake.url, f"insert into row_image (table_id, row_key, cells) select table_id, '{lent}', '{{9,oslo,3}}' "
+        "from tracked_table",
+    )  # fmt: skip
+    tracked = {"schema": "s", "table": "trips", "preview": 0}
+    with served(lake.url) as client:
+        assert post(client, lake, "", **tracked).json()["answer"]["rows"] == 2
+        states.execute(lake.url, "update attribute set stale_version = 1 where column_name = 'no'")
+        assert post(client, lake, "", **tracked, key=["city"]).json()["answer"]["rows"] == 2
+        refused = post(client, lake, "", **tracked)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            422,
+            "There is no column 'no'. The columns are 'id', 'city'.",
+        )
 
 
 @pytest.mark.parametrize("at_once", [0, 1_000_000])
