@@ -86,7 +86,10 @@ def test_a_million_candidates_come_one_by_one() -> None:
 
 
 def test_columns_that_fit_one_place_alone_are_given_away_first() -> None:
-    """Sixty columns fit four places, and one alone the last two: of 11,703,240 beginnings none can be ended."""
+    """Sixty columns fit four places, and one alone the last two: of 11,703,240 beginnings none can be ended.
+
+    Neither can one of the 479,001,600 ways to give twelve columns to the first twelve of thirteen places.
+    """
     looks = 0
 
     class Fitting(list[int]):
@@ -100,6 +103,7 @@ def test_columns_that_fit_one_place_alone_are_given_away_first() -> None:
     places = [Fitting(range(60)) for _ in range(4)]
     assert list(_choices([*places, Fitting([60]), Fitting([60])])) == []
     assert next(_choices([*places, Fitting([60]), Fitting([61])])) == (0, 1, 2, 3, 60, 61)
+    assert list(_choices([Fitting(range(12)) for _ in range(13)])) == []
 
 
 def test_a_coefficient_without_tuples_is_none_that_holds() -> None:

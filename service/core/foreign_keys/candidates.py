@@ -97,7 +97,7 @@ def _choices(columns: Sequence[Sequence[int]]) -> Iterator[Columns]:
     Short lists are taken from first: those for which nothing is left are short, and what was chosen before is tried in
     all ways until that shows.
     """
-    if not all(columns):
+    if not _are_enough(columns):
         return
     order = sorted(range(len(columns)), key=lambda place: len(columns[place]))
     places = sorted(range(len(columns)), key=order.__getitem__)
@@ -116,6 +116,22 @@ def _choices(columns: Sequence[Sequence[int]]) -> Iterator[Columns]:
             else:
                 chosen.append(column)
                 left.append(iter(columns[order[len(chosen)]]))
+
+
+def _are_enough(columns: Sequence[Sequence[int]]) -> bool:
+    """Tell whether each list can have one of its own, by augmenting paths: trying all ways may never come to an end."""
+    owners: dict[int, int] = {}
+
+    def finds_one(place: int, looked_at: set[int]) -> bool:
+        for column in columns[place]:
+            if column not in looked_at:
+                looked_at.add(column)
+                if column not in owners or finds_one(owners[column], looked_at):
+                    owners[column] = place
+                    return True
+        return False
+
+    return all(finds_one(place, set()) for place in range(len(columns)))
 
 
 def coefficient(dependent: Iterable[Sequence[str]], referenced: Iterable[Sequence[str]]) -> float:
