@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 from functools import cache
@@ -20,22 +21,23 @@ from numba.core.caching import _CacheLocator
 
 config: Any = _config
 
+_IMPORT = re.compile(rb"^[ \t]*from ([\w.]+) import ([^(\n]+|\([^)]*\))", re.MULTILINE)
+
 
 class ByContent(_CacheLocator):  # type: ignore[misc]
-    """Name the folder of a function's kernels by the bytes of its module, which may be in a zip file.
+    """Name the folder of a function's kernels by the code of its module and of ours that it imports.
 
     It is in NUMBA_CACHE_DIR, or else in a folder of this user's in the temporary directory.
     """
 
-    def __init__(self, source: bytes, module: str, line: int) -> None:
-        self._stamp = hashlib.sha256(source).hexdigest()
-        self._module, self._line = module, line
+    def __init__(self, stamp: str, module: str, line: int) -> None:
+        self._stamp, self._module, self._line = stamp, module, line
 
     @classmethod
     def from_function(cls, py_func: Any, _: str) -> ByContent | None:
         """Give the place for a function; None when its module's code cannot be read, or nothing be written there."""
         try:
-            found = cls(_source(py_func.__module__), py_func.__module__, py_func.__code__.co_firstlineno)
+            found = cls(stamp_of(py_func.__module__), py_func.__module__, py_func.__code__.co_firstlineno)
             require_own(cache_root())
             Path(found.get_cache_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
         except (OSError, ImportError):
@@ -68,11 +70,41 @@ def require_own(folder: Path) -> None:
 
 
 @cache
-def _source(module: str) -> bytes:
+def stamp_of(module: str) -> str:
+    """Hash the code of a module and of ours that it imports: what a kernel calls or names is compiled into it."""
+    ours = {module.partition(".")[0], "service", "spark_jobs"}
+    found: dict[str, bytes] = {}
+    left = [module]
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        found[name], _ = _source(name)
+        for imported, names in _IMPORT.findall(found[name]):
+            origin = imported.decode()
+            if origin.partition(".")[0] in ours and _is_module(origin):
+                left.append(origin)
+                if _source(origin)[1]:  # else what is imported is no module, and to look for it would run this one
+                    left += filter(_is_module, (f"{origin}.{one.decode()}" for one in re.findall(rb"\w+", names)))
+    digest = hashlib.sha256()
+    for name in sorted(found):
+        digest.update(f"{name}\0{len(found[name])}\0".encode() + found[name])
+    return digest.hexdigest()
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return bool(_source(name))
+    except ImportError:
+        return False
+
+
+@cache
+def _source(module: str) -> tuple[bytes, bool]:
+    """Give the code of a module, which may be in a zip file, and tell whether it is a package."""
     loaded = sys.modules.get(module)
     spec = loaded.__spec__ if loaded is not None and loaded.__spec__ is not None else importlib.util.find_spec(module)
     loader: Any = spec and spec.loader
     if spec is None or spec.origin is None or not hasattr(loader, "get_data"):
         raise ImportError(f"the code of {module} cannot be read")
-    found: bytes = loader.get_data(spec.origin)
-    return found
+    return loader.get_data(spec.origin), spec.submodule_search_locations is not None

@@ -252,29 +252,45 @@ def test_local_paths_are_absolute_for_tasks(monkeypatch: pytest.MonkeyPatch, tmp
     assert absolute("s3a://b/a") == "s3a://b/a"
 
 
-KERNEL = "from numba import njit\n@njit(cache=True)\ndef twice(n):\n    return 2 * n\n"
-RUN = "import sys; sys.path.insert(0, sys.argv[1]); from made import twice; assert twice(2) == 4; " \
-    "print(sum(twice.stats.cache_hits.values()))"  # fmt: skip
+KERNEL = "from numba import njit\n@njit(cache=True)\ndef times(n):\n    return 2 * n\n"
+CALLER = """
+from numba import njit
+from made.numbers import (
+    THREE,
+)
+from made import kernels
+times = kernels.times
+@njit(cache=True)
+def both(n):
+    return times(n) + THREE
+"""
+RUN = "import sys; sys.path.insert(0, sys.argv[1]); from made.caller import both; " \
+    "print(both(2), sum(both.stats.cache_hits.values()))"  # fmt: skip
 
 
 def test_kernels_are_compiled_once_wherever_the_code_is_unpacked(tmp_path: Path) -> None:
-    """Code in other folders and other zip files finds them; other code does not."""
+    """Code in other folders and other zip files finds them; other code does not, nor what imports other code."""
     environment = {
         "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(executors.__file__).parent.parent),
         "NUMBA_CACHE_DIR": str(tmp_path / "kernels"),
         "NUMBA_CACHE_LOCATOR_CLASSES": "spark_jobs.kernel_cache.ByContent",
     }  # fmt: skip
     hits = []
-    for number, text in enumerate((KERNEL, KERNEL, KERNEL.replace("2 *", "1 * 2 *"))):
+    for number, (factor, three, text) in enumerate([(2, 3, ""), (2, 3, ""), (2, 3, "# other"), (5, 3, ""), (2, 4, "")]):
         path = tmp_path / f"{number}.zip"
         with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("made.py", text)
+            archive.writestr("made/__init__.py", "")
+            archive.writestr("made/kernels.py", KERNEL.replace("2", str(factor)))
+            archive.writestr("made/numbers.py", f"THREE = {three}\n")
+            archive.writestr("made/caller.py", CALLER + text)
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(path)], env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        hits.append(int(done.stdout))
-    assert hits == [0, 1, 0]
+        found, hit = map(int, done.stdout.split())
+        assert found == factor * 2 + three
+        hits.append(hit)
+    assert hits == [0, 1, 0, 0, 0]
 
 
 def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_short_enough(
