@@ -6,10 +6,12 @@ their own: every run would compile all of them anew. Executors are told of this 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import sys
 import tempfile
 from functools import cache
@@ -27,7 +29,7 @@ _IMPORT = re.compile(rb"^[ \t]*from ([\w.]+) import ([^(\n]+|\([^)]*\))", re.MUL
 class ByContent(_CacheLocator):  # type: ignore[misc]
     """Name the folder of a function's kernels by the code of its module and of ours that it imports.
 
-    It is in NUMBA_CACHE_DIR, or else in a folder of this user's in the temporary directory.
+    It is in a folder of this user's, in NUMBA_CACHE_DIR or else in the temporary directory.
     """
 
     def __init__(self, stamp: str, module: str, line: int) -> None:
@@ -38,7 +40,6 @@ class ByContent(_CacheLocator):  # type: ignore[misc]
         """Give the place for a function; None when its module's code cannot be read, or nothing be written there."""
         try:
             found = cls(stamp_of(py_func.__module__), py_func.__module__, py_func.__code__.co_firstlineno)
-            require_own(cache_root())
             Path(found.get_cache_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
         except (OSError, ImportError):
             return None
@@ -57,9 +58,20 @@ class ByContent(_CacheLocator):  # type: ignore[misc]
         return str(self._line)
 
 
+@cache
 def cache_root() -> Path:
-    """Give the folder of all kernels."""
-    return Path(config.CACHE_DIR or Path(tempfile.gettempdir(), f"subsetd-kernels-{os.getuid()}"))
+    """Give the folder of all kernels, or one for this process alone where none can be this user's."""
+    for parent in filter(None, (config.CACHE_DIR, tempfile.gettempdir())):
+        folder = Path(parent, f"subsetd-kernels-{os.getuid()}")
+        try:
+            require_own(folder)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError:
+            continue
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def require_own(folder: Path) -> None:

@@ -34,7 +34,7 @@ from service.core.errors import (
     SubsetdError,
 )
 from service.store.shard_servers import ShardServer
-from spark_jobs import executors, session
+from spark_jobs import executors, kernel_cache, session
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
 from spark_jobs.follow_source import ChangesDataSource
@@ -291,6 +291,27 @@ def test_kernels_are_compiled_once_wherever_the_code_is_unpacked(tmp_path: Path)
         assert found == factor * 2 + three
         hits.append(hit)
     assert hits == [0, 1, 0, 0, 0]
+
+
+def test_kernels_are_kept_where_something_of_this_users_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A shared folder is others', and one may be gone or full: kernels are compiled anew then, and jobs go on."""
+    own = f"subsetd-kernels-{os.getuid()}"
+    shared, temporary = tmp_path / "shared", tmp_path / "temporary"
+    shared.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(shared))
+    find = kernel_cache.cache_root.__wrapped__
+    assert find() == shared / own
+    (shared / own).rmdir()
+    (shared / own).touch()
+    assert find() == temporary / own
+    (temporary / own).rmdir()
+    (temporary / own).touch()
+    alone = find()
+    assert (alone.parent, alone.is_dir(), alone.name == own) == (temporary, True, False)
 
 
 def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_short_enough(
