@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import re
 
+TYPE_NAME = r"""
+  CASE WHEN EXISTS (SELECT FROM pg_type t JOIN pg_depend d ON d.classid = 'pg_type'::regclass AND d.deptype = 'e'
+    AND d.objid IN (t.oid, t.typelem) WHERE t.oid = kind)
+  THEN regexp_replace(format_type(kind, modifier),
+    '^("([^"]|"")*"|[^".]*)[.](?=(hstore|vector|halfvec|geometry|geography)\M)', '')
+  ELSE format_type(kind, modifier) END
+"""
+"""SQL: format_type's name of the type `kind`, of extensions that canonical texts know without their schema."""
+
 
 def sql_name(*parts: str) -> str:
     """Write a qualified name for Postgres; a part is quoted when it needs to be."""

@@ -16,6 +16,7 @@ from service.core.errors import SourceError, StateError, first_line
 from service.core.exclusion import not_excluded
 from service.core.retyping import keeps_texts
 from service.core.secret_parameters import SECRET_PARAMETERS
+from service.core.sql_names import TYPE_NAME
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
 from service.store.database import connect, parse_address, place
 from service.store.source_constraints import UNCONSTRAINED, Constraints, read_constraints
@@ -31,7 +32,7 @@ ORDER BY n.nspname, c.relname
 """
 
 # A domain is read as its base type: the type's modifier may stand at any level.
-_COLUMNS = """
+_COLUMNS = f"""
 WITH RECURSIVE resolved AS (
   SELECT a.attrelid, a.attnum, a.attname, a.attgenerated, a.atttypid AS kind, a.atttypmod AS modifier, 0 AS step
   FROM pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attrelid = ANY (%s)
@@ -43,7 +44,7 @@ WITH RECURSIVE resolved AS (
   LEFT JOIN pg_type of_array ON of_array.oid = element.typbasetype AND of_array.typarray <> 0
   WHERE t.typtype = 'd' OR of_array.oid IS NOT NULL
 )
-SELECT DISTINCT ON (attrelid, attnum) attrelid, attname, format_type(kind, modifier), attgenerated, attnum
+SELECT DISTINCT ON (attrelid, attnum) attrelid, attname, {TYPE_NAME}, attgenerated, attnum
 FROM resolved ORDER BY attrelid, attnum, step DESC
 """
 

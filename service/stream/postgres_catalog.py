@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from service.core.sql_names import TYPE_NAME
 from service.stream.pgoutput import parse_relation, renamed_relation
 
 # Texts are made by base types: a domain, and an array of one, may stand on others; the modifier at any level.
-_TYPES = """
+_TYPES = f"""
 WITH RECURSIVE resolved AS (
   SELECT place, kind, modifier FROM unnest(%s::oid[], %s::integer[]) WITH ORDINALITY AS sent (kind, modifier, place)
   UNION ALL
@@ -21,7 +22,7 @@ WITH RECURSIVE resolved AS (
   LEFT JOIN pg_type of_array ON of_array.oid = element.typbasetype AND of_array.typarray <> 0
   WHERE t.typtype = 'd' OR of_array.oid IS NOT NULL
 )
-SELECT DISTINCT ON (place) format_type(kind, modifier)
+SELECT DISTINCT ON (place) {TYPE_NAME}
 FROM (SELECT *, row_number() OVER () AS step FROM resolved) AS steps ORDER BY place, step DESC
 """
 

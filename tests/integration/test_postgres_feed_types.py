@@ -14,6 +14,7 @@ from psycopg2.extensions import connection as Connection
 
 from service.core.canonical import cell_decoder
 from service.core.model import Attribute, AttributeName, RowChange, StoredPosition, Table
+from service.store.source_reader import SourceSnapshot
 from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
@@ -200,6 +201,7 @@ def test_a_point_of_debezium_has_the_text_of_postgres(followed_url: str) -> None
         ("xml[]", XML, ['{"<?xml version=\\"1.0\\"?>\n<a b=\\"1\\"/>",NULL,x}', "{}", "{{<a/>},{y}}"]),
         ("hstore", HSTORE, ['"b 1"=>"1.0", aa=>"NULL", a=>NULL', '"\\"\\\\"=>"x\\", \n", "{"=>""', ""]),
         ("hstore[]", HSTORE, ['{"\\"b\\"=>\\"1\\"",NULL,a=>NULL}', "{}"]),
+        ("apart.hstore", f"CREATE SCHEMA apart; {HSTORE} SCHEMA apart", ['"b"=>"1"']),
     ],
 )
 def test_types_that_a_server_may_lack_have_the_text_of_a_bootstrap(
@@ -216,3 +218,16 @@ def test_types_that_a_server_may_lack_have_the_text_of_a_bootstrap(
             assert told[0] is not None
         read, told = followed.insert({1: "x"})
         assert (told[0], read[0]) == (None, None)
+
+
+def test_a_type_of_an_extension_has_the_same_texts_in_any_schema_and_one_of_its_name_its_own(followed_url: str) -> None:
+    source.run(followed_url, 'CREATE SCHEMA "a.""part"', 'CREATE EXTENSION vector SCHEMA "a.""part"')
+    source.run(followed_url, "CREATE SCHEMA own", "CREATE TYPE own.vector AS (first integer, second text)")
+    types = ['"a.""part".vector(2)', '"a.""part".vector[]', "own.vector", "own.vector[]"]
+    with closing(Followed(followed_url, types)) as followed:
+        read, told = followed.insert({0: "[1e-5,2]", 1: "{[1e-5],NULL}", 2: "(1,x)", 3: '{"(1,x)"}'})
+    assert read == told == ("[0.00001,2]", "[[0.00001],null]", "(1,x)", '["(1,x)"]')
+    assert read[0] == cell_decoder("vector")([1e-05, 2.0]), "as Debezium sends it"
+    with closing(SourceSnapshot(followed_url)) as snapshot:
+        (table,) = snapshot.tables()
+    assert [data_type for _, data_type in table.columns] == ["vector(2)", "vector[]", "own.vector", "own.vector[]"]
