@@ -282,7 +282,7 @@ class Coefficients:
 
         def can_reach(y: Column) -> bool:
             """Tell whether the sizes let Φ, at most |Y| / |X|, reach the threshold."""
-            return not (x.is_size_exact and y.is_size_exact) or y.size >= (self._threshold or 0) * x.size
+            return not (x.is_size_exact and y.is_size_exact) or y.size / max(x.size, 1) >= (self._threshold or 0)
 
         is_stacked = key_of(dependent) in self._places
         return [

@@ -64,6 +64,20 @@ def test_sketches_of_unknown_size_are_estimated_alike_one_by_one_and_together(
             assert [one[name] for name in numbers] == pytest.approx([wanted[pair][name] for name in numbers])
 
 
+@pytest.mark.parametrize("method", ["estimated", "bottom-k"])
+@pytest.mark.parametrize("form", [FORM, (9, 256, 64)], ids=["as many registers", "fewer registers"])
+def test_what_just_reaches_the_threshold_shows(own: httpx.Client, form: tuple[int, int, int], method: str) -> None:
+    """0.55 times 100 is a little more than 55."""
+    values = [f"w{number}" for number in range(145)]
+    assert put(own, "sketch:hundred", sketch_of(values[:100]).to_bytes()).status_code == 201
+    for name, some in (("contained", values[:55]), ("overlapping", values[45:])):
+        assert put(own, f"sketch:{name}", sketch_of(some, form).to_bytes()).status_code == 201
+    found = items(own, dependent="sketch:hundred", with_uploaded=True, method=method, min_coefficient=0.55)
+    assert {one["referenced"]["name"]: one["coefficient"] for one in found} == {
+        "sketch:contained": 0.55, "sketch:overlapping": 0.55,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("method", [None, MethodName.ESTIMATED])
 @pytest.mark.parametrize("threshold", [None, 0.3])
 def test_all_dependents_at_once_say_what_each_says(

@@ -49,7 +49,7 @@ def is_wanted(x: int, y: int, wanted: Wanted) -> bool:
         return phi > 0 and phi >= wanted.threshold - 1e-12
     *_, (overlap,), _, (high,) = estimate_pairs(STACK, np.array([x]), np.array([y]), LEVEL)
     is_possible = overlap > 0 or ((HAS_PREFIXES[x] or HAS_PREFIXES[y]) and high > 0)
-    return bool(is_possible and high >= NEARLY * wanted.threshold * COLUMNS[x].size)
+    return bool(is_possible and high / COLUMNS[x].size >= NEARLY * wanted.threshold)
 
 
 @pytest.fixture
@@ -96,6 +96,19 @@ def test_rows_are_what_each_pair_alone_says(
     for (x, y), numbers in found.items():
         alone = estimate_pairs(STACK, np.array([x]), np.array([y]), LEVEL)
         assert numbers == pytest.approx([part[0] for part in alone[2:]])
+
+
+@pytest.mark.parametrize(("common", "size"), [(55, 100), (7, 100), (7, 50), (14, 25)])
+def test_what_just_reaches_the_threshold_is_given(common: int, size: int) -> None:
+    """The threshold times the size is rounded to more than what is in common."""
+    assert common / size * size > common
+    hashes = np.random.default_rng(common).integers(0, 2**64, 200, np.uint64)
+    x, contained = column_of(hashes[:size], M, 200), column_of(hashes[:common], M, 200)
+    overlapping = column_of(hashes[size - common :], M, 200)
+    wanted = Wanted(common / size, LEVEL, *(np.zeros(3, np.bool_),) * 3)
+    (row,) = estimate_rows(stack([x, contained, overlapping]), ALL[:1], ALL[:3], wanted)
+    assert sorted(row.y.tolist()) == [1, 2]
+    assert row.overlap.tolist() == [common] * 2
 
 
 def test_what_is_final_is_what_the_pair_alone_says_sizes_being_known_or_not() -> None:

@@ -50,12 +50,15 @@ class Wanted(NamedTuple):
         return np.asarray(can_be & is_final)
 
     def can_reach(self, columns: Stack, x: Int64s, y: Int64s) -> Flags:
-        """Tell of which pairs the sizes let Φ(x, y) reach the threshold: it is at most |Y| / |X|."""
+        """Tell of which pairs the sizes let Φ(x, y) reach the threshold: it is at most |Y| / |X|.
+
+        Ratios are compared, here and below: a product of the threshold may be rounded up beyond what just reaches it.
+        """
         if not self.threshold:
             return np.ones(len(x), np.bool_)
         is_sized = ~(self.is_unsized[x] | self.is_unsized[y])
         least = self.threshold * np.where(is_sized, 1.0, NEARLY)
-        return np.asarray(columns.sizes[y] >= least * columns.sizes[x])
+        return np.asarray(columns.sizes[y] / columns.sizes[x] >= least)
 
     def reaches(self, columns: Stack, found: Overlaps) -> Flags:
         """Tell of which pairs Φ(x, y) reaches the threshold; what is not final need do so nearly, by its upper end.
@@ -68,7 +71,7 @@ class Wanted(NamedTuple):
         is_final = self.is_final(columns, found.x, found.y)
         reached, least = np.where(is_final, found.overlap, found.high), np.where(is_final, 1.0, NEARLY)
         may_overlap = (found.overlap > 0) | self.has_prefixes[found.x] | self.has_prefixes[found.y]
-        return np.asarray(may_overlap & (reached > 0) & (reached >= self.threshold * least * columns.sizes[found.x]))
+        return np.asarray(may_overlap & (reached > 0) & (reached / columns.sizes[found.x] >= self.threshold * least))
 
 
 def estimate_rows(columns: Stack, dependents: Int64s, referenced: Int64s, wanted: Wanted) -> Iterator[Overlaps]:
