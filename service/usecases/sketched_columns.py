@@ -33,6 +33,9 @@ UPLOADED = "sketch:"
 MAX_NAME = 256
 """Characters of an uploaded sketch's name."""
 
+MOST_VALUES = 1 << 62
+"""No column has so many; whole numbers up to twice as many are counted with."""
+
 ALL = 2**31 - 1
 
 ColumnInfo = AttributeInfo | UploadedSketch
@@ -246,7 +249,11 @@ def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool
         )
     if not math.isfinite(sketch.estimate()):
         raise SketchError("all registers of the sketch are full: it does not tell how many values it has seen")
-    if isinstance(sketch, ColumnSketch) and sketch.counts_values and any(sketch.bottom.counts > 1):
+    if (
+        isinstance(sketch, ColumnSketch)
+        and sketch.counts_values
+        and (sketch.size > MOST_VALUES or any(sketch.bottom.counts > 1))
+    ):
         raise SketchError(
             "the sketch says that it counts values, and it was fed with occurrences: some hashes came repeatedly; make "
             "it without repeated values, or as one of occurrences"

@@ -448,6 +448,14 @@ def repeated_sketch() -> bytes:
     return sketch.to_bytes()
 
 
+def countless_sketch() -> bytes:
+    """Feed it with occurrences above its bound alone, where it does not see which hashes they are of."""
+    sketch = ColumnSketch(*FORM)
+    sketch.update(np.arange(400, dtype=np.uint64))
+    sketch.update(np.array([2**64 - 1, 2**63], np.uint64), np.full(2, 2**63 - 1))
+    return sketch.to_bytes()
+
+
 GOOD = sketch_of(NAMES["s.few.v"]).to_bytes()
 
 
@@ -462,6 +470,7 @@ GOOD = sketch_of(NAMES["s.few.v"]).to_bytes()
         (Hll(10).to_bytes(), "HLL"),
         (full_sketch(), "full"),
         (repeated_sketch(), "fed with occurrences"),
+        (countless_sketch(), "fed with occurrences"),
         (GOOD[:-1], "length"),
         (GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "checksum"),
         (b"", "no sketch"),
