@@ -413,13 +413,14 @@ def test_a_batch_that_began_before_they_are_followed_is_waited_for(
     assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
 
 
+@pytest.mark.parametrize("records", [10, 10_000], ids=["many versions", "the first one"])
 def test_nobody_asks_for_long_and_they_are_forgotten(
-    database_url: str, stream: Stream, finding: Finding, monkeypatch: pytest.MonkeyPatch
+    database_url: str, stream: Stream, finding: Finding, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
     finding.refresh()
     monkeypatch.setattr(store, "MOST_BYTES", 2000)
     change(stream, random.Random(8), 400)
-    consume(database_url, stream, records=10)
+    consume(database_url, stream, records=records)
     for table in ("followed_attribute", "key_histogram", "value_change"):
         assert states.query(database_url, f"select count(*) from {table}") == [(0,)]
     found, read = finding.find()
