@@ -86,7 +86,8 @@ def _files() -> dict[str, tuple[bytes, str]]:
 def get_overview(request: Request, asked: Asked, _: Annotated[schemas.Question, Query()]) -> shapes.Overview:
     """Tell how everything is at a glance: what was applied lately, how far behind it is, what broke last."""
     state = request.app.state
-    checks = readiness_checks(request)
+    # Before the snapshot: who holds a connection waits for no second one of the same pool.
+    checks = [*readiness_checks(request), *(told for check in state.overview_checks if (told := check()) is not None)]
     lag = _lag(state.registry)
     corpora = sorted(state.corpora.standings(), key=lambda one: not one.is_at_fault)
     with asked.snapshot() as snapshot:
@@ -106,7 +107,7 @@ def get_overview(request: Request, asked: Asked, _: Annotated[schemas.Question, 
             minutes=[shapes.Minute.model_validate(one) for one in activity.minutes],
             counts=schemas.Counts.model_validate(snapshot.counts()),
             contracts={str(one): count for one, count in snapshot.contract_counts().items()},
-            checks=[*checks, *(told for check in state.overview_checks if (told := check()) is not None)],
+            checks=checks,
             feeds=[shapes.Feed.model_validate(one) for one in snapshot.feeds()],
             audit=shapes.NewestAudit.model_validate(audits[0]) if audits else None,
             corpora=[shapes.CorpusHealth.model_validate(one) for one in corpora[: shapes.CORPORA_SHOWN]],

@@ -19,6 +19,7 @@ from service import feed_wiring
 from service.api.problems import Check
 from service.audit_runner import auditing
 from service.channels.webhook import WebhookSender
+from service.clock_lookout import clock_check
 from service.config import Settings
 from service.core.errors import SubsetdError
 from service.doctor import examine
@@ -115,6 +116,14 @@ def test_a_feed_that_nobody_follows_is_told_by_whoever_serves(
             stop.set()
             thread.join(BOUND_SECONDS)
         assert [one["is_followed"] for one in seen.overview()["feeds"]] == [False]
+
+
+def test_an_overview_takes_one_connection_at_a_time(database_url: str, stream: Stream) -> None:
+    """As many as there are connections, each of which held one and waited for another, waited for each other."""
+    engine = make_engine(database_url, "test-overview", pool_size=1, max_overflow=0, pool_timeout_seconds=0.01)
+    with seeing(engine, [partial(clock_check, engine)]) as seen:
+        assert seen.check("clock") == (True, "the database's is as this machine's")
+    engine.dispose()
 
 
 @contextmanager
