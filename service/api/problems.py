@@ -13,7 +13,15 @@ from starlette.exceptions import HTTPException
 
 from service.api.cursors import CursorError
 from service.api.security_headers import HEADERS
-from service.core.errors import ConflictError, NotFoundError, SketchError, SourceError, StateError, SubsetdError
+from service.core.errors import (
+    ConflictError,
+    FeedError,
+    NotFoundError,
+    SketchError,
+    SourceError,
+    StateError,
+    SubsetdError,
+)
 from service.core.foreign_keys.sides import ForeignKeyError
 from service.core.watch_rules import WatchError
 from service.usecases.access import KeyNameError
@@ -58,7 +66,8 @@ EXPLANATIONS = {
     "invalid-cursor": "The cursor was not given by this route.",
     "invalid-request": "A parameter is unknown, missing, or outside its bounds; `errors` names each.",
     "too-many-streams": "The stream has as many clients as the service bears; poll /api/v1/changes, or come later.",
-    "unavailable": "The state's database is away or too slow; the service comes back by itself when it does.",
+    "unavailable": "The state's database is away or too slow, and the service comes back by itself when it does; or "
+    "what a dead letter's feed needs is away or set wrongly, as the detail says.",
     "not-ready": "The service is not ready; `checks` names what is missing.",
     "key-required": "The service wants a key; send it in the header Authorization: Bearer KEY.",
     "unknown-key": "The service does not know this key, or this session has ended.",
@@ -207,7 +216,7 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 422, "refused-corpus", detail)
         case ConflictError():
             return respond(request, 409, "conflict", detail)
-        case StateError():
+        case StateError() | FeedError():
             return respond(request, 503, "unavailable", detail, {"Retry-After": "2"})
     return respond(request, 500, "internal-error", detail)
 

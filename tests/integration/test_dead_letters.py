@@ -316,6 +316,18 @@ def test_over_http_a_letter_is_tried_once(database_url: str, stream: Stream) -> 
     assert (again.status_code, again.json()["type"]) == (404, "/docs#unknown-dead-letter")
 
 
+def test_over_http_a_letter_whose_feed_is_set_wrongly_is_no_defect(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.append("customers", ["9", None], None)
+    set_aside(database_url, stream)
+    ((letter, _),) = letters(database_url)
+    monkeypatch.setenv("SUBSETD_FEED_SOURCES", "unknown")
+    answer = retried(database_url, letter)
+    assert (answer.status_code, answer.json()["type"]) == (503, "/docs#unavailable")
+    assert "no table of a source 'unknown'" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("over_http", [False, True])
 def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, stream: Stream, over_http: bool) -> None:
     stream.append("orders", ["11", "2", None], None)
