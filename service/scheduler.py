@@ -1,8 +1,9 @@
-"""Own the scheduler (APScheduler): when schedules in cron's five fields are due, and what runs now and then."""
+"""Own the scheduler: when schedules in cron's five fields are due (by APScheduler), and what runs now and then."""
 
 from __future__ import annotations
 
-import logging
+import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,6 @@ import structlog
 from service.core.errors import SourceError, SubsetdError
 
 log = structlog.get_logger("subsetd.scheduler")
-logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # what fails is told here
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 """Days as cron counts them; 7 is Sunday as well. APScheduler counts from Monday, so it is given names."""
@@ -77,39 +77,35 @@ def _day(text: str) -> int:
 def running_every(tasks: Mapping[str, tuple[float, Callable[[], None]]]) -> Iterator[None]:
     """Run each task again and again, so many seconds apart and never twice at once, on a thread of its own.
 
-    A task that fails is logged, and runs again when its time comes.
+    A task that fails is logged, and runs again when its time comes. Nobody waits for a time of the clock, which may be
+    set back meanwhile.
     """
-    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-    from apscheduler.executors.pool import ThreadPoolExecutor
-    from apscheduler.schedulers.background import BackgroundScheduler
-
+    stop = threading.Event()
     # Threads that the interpreter does not wait for at its end would be cut off in mid-task: it waits for these.
-    scheduler = BackgroundScheduler(timezone=UTC, executors={"default": ThreadPoolExecutor(max(1, len(tasks)))})
-    scheduler.add_listener(_Told(), EVENT_JOB_ERROR | EVENT_JOB_EXECUTED)
-    for name, (seconds, task) in tasks.items():
-        scheduler.add_job(
-            task, "interval", seconds=seconds, id=name, next_run_time=datetime.now(UTC), coalesce=True, max_instances=1,
-            misfire_grace_time=None,
-        )  # fmt: skip
-    scheduler.start()
+    threads = [
+        threading.Thread(target=_repeat, args=(stop, name, seconds, task), name=name)
+        for name, (seconds, task) in tasks.items()
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        scheduler.shutdown(wait=True)
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
-class _Told:
-    """Log how a task fails, once for as long as it fails in the same way: a database is away for many seconds."""
-
-    def __init__(self) -> None:
-        self._faults: dict[str, str] = {}
-
-    def __call__(self, event: Any) -> None:
-        if event.exception is None:
-            self._faults.pop(event.job_id, None)
-            return
-        fault = str(event.exception)
-        if self._faults.get(event.job_id) != fault:
-            self._faults[event.job_id] = fault
-            trace = {} if isinstance(event.exception, SubsetdError) else {"trace": event.traceback}
-            log.error("task failed", task=event.job_id, error=fault, **trace)
+def _repeat(stop: threading.Event, name: str, seconds: float, task: Callable[[], None]) -> None:
+    fault: str | None = None
+    while not stop.is_set():
+        try:
+            task()
+            fault = None
+        except Exception as error:
+            # Told once for as long as it fails in the same way: a database is away for many seconds.
+            if str(error) != fault:
+                fault = str(error)
+                trace = {} if isinstance(error, SubsetdError) else {"trace": traceback.format_exc()}
+                log.error("task failed", task=name, error=fault, **trace)
+        stop.wait(seconds)

@@ -1,10 +1,11 @@
-"""Schedules: cron's five fields in UTC, held against counting minute by minute; tasks run on when one fails."""
+"""Schedules: cron's five fields in UTC, held against counting minute by minute; tasks run on, whatever fails."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 from hypothesis import given
@@ -105,3 +106,22 @@ def test_a_task_that_fails_runs_again_and_holds_up_no_other(caplog: pytest.LogCa
     told = [(one["task"], one["error"], "trace" in one) for one in logs]
     assert told == [("failing", "The database is away.", False), ("failing", "a slip", True)], "each once"
     assert caplog.records == []
+
+
+class AnHourBack(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> AnHourBack:
+        return super().now(tz) - timedelta(hours=1)
+
+
+def test_a_clock_that_is_set_back_holds_up_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, clock = threading.Semaphore(0), datetime
+    with running_every({"a task": (0.01, runs.release)}):
+        assert runs.acquire(timeout=BOUND_SECONDS)
+        for module in list(sys.modules.values()):
+            if vars(module).get("datetime") is clock:
+                monkeypatch.setattr(module, "datetime", AnHourBack)
+        while runs.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            assert runs.acquire(timeout=BOUND_SECONDS)
