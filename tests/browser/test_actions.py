@@ -177,6 +177,24 @@ def test_a_refresh_is_asked_for_and_cancelled(browser: Browser, address: str) ->
         expect(cancel).to_have_count(0)
 
 
+def test_what_an_older_refresh_could_not_read_is_shown_beside_it(
+    browser: Browser, address: str, database_url: str
+) -> None:
+    states.execute(
+        database_url,
+        """update corpus_refresh set report = report || '{"files": {"faults": 1}}';"""
+        "insert into corpus_fault values (1, 0, 'odd.csv', 'It is odd.');"
+        "insert into corpus_refresh (corpus_id, state, requested_by) "
+        "select corpus_id, 'cancelled', 'test' from corpus, generate_series(1, 20)",
+    )
+    with looking(browser, address) as look:
+        page = look.open("corpora?corpus=lake")
+        page.get_by_role("link", name="Next page").press("Enter")
+        page.get_by_role("link", name="1 fault").press("Enter")
+        expect(page.locator("main")).to_contain_text("It is odd.")
+        expect(page.locator(".refreshes li")).to_have_count(1)
+
+
 def test_the_graph_is_walked_by_keyboard(browser: Browser, address: str) -> None:
     with looking(browser, address) as look:
         page = look.open("graph?layer=all")
@@ -190,6 +208,10 @@ def test_the_graph_is_walked_by_keyboard(browser: Browser, address: str) -> None
         page.get_by_label("Find a table").fill("INV")
         page.get_by_label("Find a table").press("Enter")
         expect(page.locator("main")).to_contain_text("shop.invoices")
+        expect(page.get_by_role("link", name="All INDs")).to_have_attribute("aria-current", "true")
+        page.get_by_role("link", name="INDs that others do not imply").press("Enter")
+        expect(page.get_by_role("link", name="All INDs")).not_to_have_attribute("aria-current", "true")
+        expect(page.get_by_role("heading", name="Tables with “INV” in their names")).to_be_visible()
 
 
 def test_coefficients_are_chosen_and_opened_by_keyboard(browser: Browser, address: str) -> None:

@@ -92,6 +92,26 @@ def test_a_message_that_comes_or_goes_leaves_a_form_as_it_is(
         look.told.clear()
 
 
+def test_pages_of_watches_and_alerts_are_turned_and_the_pair_stays(
+    browser: Browser, address: str, watching: Watching
+) -> None:
+    for number in range(51):
+        watching.watches.add(new_watch(pair_rule("shop.orders.customer_id", "shop.customers.id"), f"w{number}"))
+    watching.look()  # which tells of each
+    with looking(browser, address) as look:
+        page = look.open("watches?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        page.get_by_role("link", name="Next page").press("Enter")
+        expect(page.get_by_role("link", name="First page")).to_be_visible()
+        page.get_by_role("link", name="More watches").press("Enter")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        expect(page.get_by_role("link", name="First page")).to_be_visible()
+        expect(page.get_by_label("Dependent column")).to_have_value("shop.orders.customer_id")
+        page.get_by_role("link", name="First watches").press("Enter")
+        expect(page.locator("tbody tr")).to_have_count(50)
+        expect(page.get_by_role("link", name="First page")).to_be_visible()
+        assert look.faults() == []
+
+
 def test_a_list_shows_the_choice_that_is_used(browser: Browser, address: str) -> None:
     with looking(browser, address) as look:
         page = look.open("coefficients?dependent=shop.orders&referenced=shop.customers")

@@ -64,7 +64,7 @@ function one({ detail, refreshes, changes, faults }, parameters, act) {
       h("button", { type: "button", onclick: () => ask(true), disabled: open.some((each) => each.state === "queued") }, "Read all anew"),
       detail.generation !== null && h("a.button", { href: to("graph", { corpus }) }, "Graph")),
     card("Refreshes", refreshes.items.length
-      ? h("ul.refreshes", {}, refreshes.items.map((each) => refreshed(each, act)))
+      ? h("ul.refreshes", {}, refreshes.items.map((each) => refreshed(each, parameters, act)))
       : empty("There was none.")),
     pages("corpora", parameters, refreshes),
     faults && card(`What refresh ${parameters.refresh} could not read`,
@@ -85,7 +85,7 @@ function one({ detail, refreshes, changes, faults }, parameters, act) {
 
 const column = (one) => [h("span.mono", {}, one.table), " · ", one.name, h("span.muted", {}, ` (${one.position})`)];
 
-function refreshed(one, act) {
+function refreshed(one, parameters, act) {
   const { report } = one;
   const facts = report && [
     "tables" in report && counted(report.tables, "table"), "inds" in report && counted(report.inds, "IND"),
@@ -102,5 +102,5 @@ function refreshed(one, act) {
         expectedEnd(one)),
       progress(`Refresh ${one.refresh_id}: ${one.stage ?? "begins"}`, one.done, one.total)),
     one.fault && h("p.fault", {}, one.fault),
-    facts && h("p.muted", {}, facts, faults > 0 && [" · ", h("a", { href: to("corpora", { corpus: one.corpus, refresh: one.refresh_id }) }, counted(faults, "fault"))]));
+    facts && h("p.muted", {}, facts, faults > 0 && [" · ", h("a", { href: to("corpora", { ...parameters, refresh: one.refresh_id }) }, counted(faults, "fault"))]));
 }

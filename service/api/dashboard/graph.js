@@ -53,7 +53,7 @@ export const graph = {
     const ofIndsAlone = isOfKeys(layer) ? "all" : parameters.layer; // of what is in the graph of INDs, and perhaps in no foreign key
     const drawnKeys = layer === "declared" ? declaredKeys : keys, declared = declaredBetween(keys);
     const excerpt = isOfKeys(layer) ? ofKeys(drawnKeys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
-    const inside = (more) => to("graph", { corpus, component, component_of, around, layer: parameters.layer, ...more });
+    const inside = (more) => to("graph", { corpus, component, component_of, around, contains, layer: parameters.layer, ...more });
     const links = {
       table: (name) => to("graph", { corpus, around: name, layer: isComponent && !corpus ? layer : parameters.layer }),
       hub: (name) => to("graph", { corpus, around: name, layer: ofIndsAlone }),
@@ -68,7 +68,7 @@ export const graph = {
       corpus && h("p.muted", {}, h("a", { href: to("corpora", { corpus }) }, corpus), " ›"),
       h("h1", {}, "Graph of inclusion dependencies"),
       h("p.muted", {}, `${counted(summary.tables, "table")} in ${counted(summary.components, "component")}, with ${counted(summary.inds, "IND")} between ${counted(summary.edges, "pair")} of them; ${number(summary.tables_outside)} more are in none.`),
-      search(corpus, contains),
+      search(parameters),
       !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (!isComponent || !isOfKeys(name)) && (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
         h("a.button", { "data-key": name, href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
@@ -146,11 +146,11 @@ async function foreignKeysKnown() {
   return { ...kept, isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
 }
 
-const search = (corpus, contains) => h("form.choice", {
+const search = ({ corpus, layer, contains }) => h("form.choice", {
   role: "search",
   onsubmit: (event) => {
     event.preventDefault();
-    location.hash = to("graph", { corpus, contains: event.target.elements.contains.value });
+    location.hash = to("graph", { corpus, layer, contains: event.target.elements.contains.value });
   },
 }, h("label", {}, "Find a table ", h("input", { name: "contains", type: "search", value: contains ?? "", maxlength: 200 })), h("button", {}, "Find"));
 

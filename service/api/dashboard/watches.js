@@ -2,7 +2,7 @@
 
 import { getAll, now, path, post, remove } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, duration, number, plain, stamp } from "./format.js";
+import { ago, counted, duration, number, plain, stamp, to } from "./format.js";
 import { badge, card, empty, pages, sure, table } from "./parts.js";
 
 const PATH = "/api/v1/watches";
@@ -33,7 +33,7 @@ export const watches = {
         button(`Silence ${one.name} for an hour`, "Silence", () => act(() => silence(one), "It is silent for an hour.")),
         button(`Remove ${one.name}`, "Remove", () => sure(`Remove the watch ${one.name}?`, "Remove it", () => act(() => remove(`${PATH}/${one.watch_id}`), `${one.name} is gone.`))))],
     ], page.items, (one) => one.watch_id)),
-    page.next_cursor && h("p.pages", {}, h("a.button", { href: `#/watches?${new URLSearchParams({ after: page.next_cursor })}` }, "More watches")),
+    (parameters.after || page.next_cursor) && h("p.pages", {}, parameters.after && turned(parameters, "First watches", null), " ", page.next_cursor && turned(parameters, "More watches", page.next_cursor)),
     form(parameters, act),
     card("What was told", alerts.items.length === 0 ? empty("Nothing yet.") : [
       h("ul.transitions", {}, alerts.items.map(told)), pages("watches", parameters, alerts)]),
@@ -47,6 +47,8 @@ export const watches = {
         button(`Load ${one.load_id} has ended`, "Has ended", () => act(() => remove(`${PATH}/loads/${one.load_id}`), "It has ended.")))))),
   ],
 };
+
+const turned = (parameters, text, after) => h("a.button", { "data-key": text, href: to("watches", { ...parameters, after }) }, text);
 
 const button = (label, text, onclick) => h("button", { type: "button", "aria-label": label, onclick }, text);
 
