@@ -26,6 +26,8 @@ from service.usecases.joinable import IndexedTable, ShownRow
 
 BUCKETS_AT_ONCE = 4096
 """Buckets of one statement: some MB."""
+BLOCKS_AT_ONCE = 64
+"""Blocks of rows of one statement: 5 MB of a table of 16 columns, 64 MB of a wide one."""
 MOST_SHAPES = 64
 """Segments whose layouts are kept beside those of a search: some 60 bytes a table."""
 
@@ -170,19 +172,26 @@ class PostgresSegment:
         return Postings(asked, self._layout.rows_of(places, tables), tables)
 
     def rows(self, numbers: Int64s) -> Rows:
-        """Fetch the blocks that rows are in."""
-        asked = np.unique(self._layout.blocks(numbers))
-        found = self._connection.execute(text(ROWS), self._of(asked.tolist())).all() if len(asked) else []
-        if len(found) != len(asked):
-            raise DamagedStateError(f"Of {len(asked)} blocks of rows of a join index {len(found)} are there.")
-        super_keys = np.frombuffer(b"".join(bytes(row.super_keys) for row in found), "<u8").reshape(-1, BITS // 64)
-        cells = np.frombuffer(b"".join(bytes(row.cells) for row in found), "<u4").astype(np.int64)
-        cells[cells == EMPTY_CELL] = -1
-        heights = np.array([len(row.super_keys) // (BITS // 8) for row in found], np.int64)
-        first = starts_of(heights)
-        starts = starts_of(np.repeat(self._layout.widths_of(asked), heights))
-        block = np.searchsorted(asked, numbers, "right") - 1
-        return Rows(first[block] + numbers - asked[block], super_keys.astype(np.uint64), starts, cells)
+        """Fetch the blocks that rows are in, some at a time, and keep the rows: a block may have one alone of them."""
+        wanted, places = np.unique(numbers, return_inverse=True)
+        asked, first = np.unique(self._layout.blocks(wanted), return_index=True)
+        bounds, widths = [*first.tolist(), len(wanted)], self._layout.widths_of(asked).tolist()
+        super_keys, cells = [np.zeros((0, BITS // 64), "<u8")], [np.zeros(0, "<u4")]
+        for at in range(0, len(asked), BLOCKS_AT_ONCE):
+            some = asked[at : at + BLOCKS_AT_ONCE]
+            found = self._connection.execute(text(ROWS), self._of(some.tolist())).all()
+            if len(found) != len(some):
+                raise DamagedStateError(f"Of {len(some)} blocks of rows of a join index {len(found)} are there.")
+            for place, block in enumerate(found, at):
+                own = wanted[bounds[place] : bounds[place + 1]] - block.first_row
+                of_block = np.frombuffer(block.super_keys, "<u8").reshape(-1, BITS // 64)
+                super_keys.append(of_block[own])
+                of_rows = np.frombuffer(block.cells, "<u4").reshape(len(of_block), widths[place])
+                cells.append(of_rows[own].ravel())
+        joined = np.concatenate(cells).astype(np.int64)
+        joined[joined == EMPTY_CELL] = -1
+        starts = starts_of(self._layout.widths_of(wanted))
+        return Rows(places, np.concatenate(super_keys).astype(np.uint64), starts, joined)
 
     def tables(self, places: Sequence[int]) -> dict[int, IndexedTable]:
         found = self._connection.execute(text(TABLES), self._of(list(places)))

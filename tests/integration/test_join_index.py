@@ -16,7 +16,7 @@ import pytest
 from service.core.canonical import value_keys
 from service.core.corpus import CorpusKind
 from service.core.errors import ConflictError, NotFoundError, SourceError, StateError
-from service.store import join_loads
+from service.store import join_index, join_loads
 from service.store.join_loads import building
 from service.store.locks import JOIN_INDEX_LOCK, is_held
 from service.usecases.corpora import NewCorpus
@@ -199,6 +199,24 @@ def test_who_searches_sees_what_there_was_when_it_began(lake: Lake, database_url
         berlin = segment.numbers(value_keys(["berlin"]))
         assert len(segment.rows(segment.postings(berlin).rows).cells)
         assert [table.table for table in find_in(indexes, lake.name, query, 1).tables] == ["a.csv"]
+
+
+def test_of_the_blocks_that_rows_are_in_the_rows_alone_are_kept(
+    lake: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are fetched at a time: a search for rows here and there would hold whole tables."""
+    write_tables(lake.folder, {"a.csv": [[str(number) for number in range(3000)], ["x"] * 3000], "b.csv": [["7"]]})
+    build(lake)
+    for at_once in (join_index.BLOCKS_AT_ONCE, 2):
+        monkeypatch.setattr(join_index, "BLOCKS_AT_ONCE", at_once)
+        with indexes_of(database_url) as indexes, indexes.snapshot(lake.name) as snapshot:
+            (segment,) = snapshot.segments
+            x, seven, *others = (int(segment.numbers(value_keys([text]))[0]) for text in ("x", "7", "1007", "2007"))
+            keys = value_keys(["7", "1007", "2007"])
+            found = segment.rows(segment.postings(segment.numbers(keys.take(keys.order()))).rows)
+        assert (len(found.super_keys), len(found.cells)) == (4, 3 * 2 + 1)
+        cells = [found.cells[found.starts[row] : found.starts[row + 1]].tolist() for row in found.places]
+        assert sorted(cells) == sorted([[seven], *([number, x] for number in (seven, *others))])
 
 
 def test_tables_that_are_not_as_they_were_are_left_out(lake: Lake, database_url: str) -> None:
