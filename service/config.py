@@ -164,7 +164,7 @@ class Settings(BaseSettings):
         description="when a service finds foreign keys anew: cron's five fields, in UTC; unset: on request alone",
     )
     joinable_upload_bytes: int = Field(
-        32 * 1024 * 1024, ge=1, description="most bytes of a CSV that is sent to search joinable tables"
+        32 * 1024 * 1024, ge=1, description="most bytes of a CSV that joinable tables are searched with, or of keys"
     )
     joinable_rows: int = Field(1_000_000, ge=1, description="most rows of a query for joinable tables")
     joinable_at_once_postings: int = Field(

@@ -99,4 +99,6 @@ def _query(searches: JoinSearches, question: shapes.JoinableQuestion, body: byte
             return read_query(lines, question.key, searches.most_rows)
     if question.schema_ is None or question.table is None:
         raise SourceError("A tracked table is named by both `schema` and `table`.")
-    return searches.tracked_rows(question.schema_, question.table, question.key, searches.most_rows)
+    return searches.tracked_rows(
+        question.schema_, question.table, question.key, searches.most_rows, searches.most_bytes
+    )

@@ -23,6 +23,7 @@ IMAGES = """
 select {cells} from row_image where table_id = :table_id and cells is not null and {is_own}
 order by row_key limit :limit
 """
+SIZE = "select count(*), coalesce(sum({lengths}), 0) from ({images}) as asked ({names})"
 
 
 class PostgresTrackedRows:
@@ -31,7 +32,7 @@ class PostgresTrackedRows:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def __call__(self, schema: str, table: str, key: Sequence[str], most_rows: int) -> JoinQuery:
+    def __call__(self, schema: str, table: str, key: Sequence[str], most_rows: int, most_bytes: int) -> JoinQuery:
         with self._engine.connect() as connection:
             known = {"schema": schema, "table": table}
             found = [] if "\0" in schema + table else connection.execute(text(COLUMNS), known).all()
@@ -49,8 +50,18 @@ class PostgresTrackedRows:
             places = {row.column_name: row.ordinal for row in found}
             own = is_own([places.get(column) for column in found[0].key_columns])
             given = {"table_id": found[0].table_id, "limit": most_rows + 1}
-            rows = connection.execute(text(IMAGES.format(cells=cells, is_own=own)), given).all()
-        require_rows(len(rows), most_rows)
+            images = IMAGES.format(cells=cells, is_own=own)
+            names = [f"c{place}" for place in range(len(chosen))]
+            lengths = " + ".join(f"octet_length({name})" for name in names)
+            size = SIZE.format(lengths=lengths, images=images, names=", ".join(names))
+            # All of them come at once, and cells may be long.
+            count, length = connection.execute(text(size), given).one()
+            require_rows(count, most_rows)
+            if length > most_bytes:
+                raise SourceError(
+                    f"The key cells of {schema}.{table} have {length:,} bytes; at most {most_bytes:,} are asked with."
+                )
+            rows = connection.execute(text(images), given).all()
         columns = _columns(rows, len(chosen))
         return JoinQuery([pa.chunked_array([pa.array(column, pa.large_string())]) for column in columns])
 

@@ -46,12 +46,12 @@ class JoinLimits(NamedTuple):
 
 
 class TrackedRows(Protocol):
-    """Read the key cells of a tracked table's rows, at most so many.
+    """Read the key cells of a tracked table's rows, at most so many rows and bytes of cells.
 
     Raises NotFoundError, and SourceError where its rows cannot be had, or are too many.
     """
 
-    def __call__(self, schema: str, table: str, key: Sequence[str], most_rows: int) -> JoinQuery: ...
+    def __call__(self, schema: str, table: str, key: Sequence[str], most_rows: int, most_bytes: int) -> JoinQuery: ...
 
 
 class KeptSearch(Protocol):

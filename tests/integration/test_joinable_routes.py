@@ -258,6 +258,11 @@ def test_a_tracked_table_is_asked_with_where_its_rows_are_kept(lake: Lake) -> No
         assert "one of the two" in both.json()["detail"]
     with served(lake.url, joinable_rows=2) as client:
         assert "more than 2 rows" in post(client, lake, "", **tracked).json()["detail"]
+    for most, status in ((len("berlin1rome2oslo"), 200), (len("berlin1rome2osl"), 422)):
+        with served(lake.url, joinable_upload_bytes=most) as client:
+            told = post(client, lake, "", **tracked)
+            assert told.status_code == status, told.text
+    assert told.json()["detail"] == "The key cells of s.trips have 16 bytes; at most 15 are asked with."
 
 
 def test_a_tracked_table_is_asked_with_as_far_as_it_is_kept_current(lake: Lake) -> None:
