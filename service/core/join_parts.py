@@ -32,6 +32,14 @@ class CellRows(NamedTuple):
         """Give where the cells of each row begin."""
         return np.arange(len(self.row_keys.high) + 1) * self.width
 
+    @staticmethod
+    def joined(parts: Sequence[CellRows]) -> CellRows:
+        """Put rows of one width end to end; at least one part."""
+        row_keys, cells = (
+            Keys(*(np.concatenate([part[place][half] for part in parts]) for half in (0, 1))) for place in (0, 1)
+        )
+        return CellRows(row_keys, cells, parts[0].width)
+
 
 class CodedPart(NamedTuple):
     """Hold a part as it is stored: super keys, uint64[n, 2], and the numbers of the cells' values."""

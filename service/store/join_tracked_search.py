@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
+import psycopg2
 from sqlalchemy import Connection, Engine, text
 
 from service.core.errors import DamagedStateError, NotFoundError
 from service.core.join_layout import Layout
-from service.core.join_parts import Part, RowsInMemory, TableInParts, distinct_keys
+from service.core.join_parts import CellRows, Part, RowsInMemory, TableInParts, distinct_keys
 from service.core.near_matches import Near
 from service.core.records import Int64s, Keys
+from service.store.database import state_error
 from service.store.join_index import PostgresSegment, SegmentShape
 from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
 from service.store.reader import PostgresSnapshot
 from service.store.reader_sql import HEAD
 from service.usecases.answers import StateHead
 from service.usecases.joinable import CELL_CHARACTERS, IndexedTable, ShownRow
+
+CHANGED_AT_ONCE = 40_000
+"""Changed rows of a statement: of 16 columns half a second."""
 
 INDEXED = """
 select table_id, schema_name, table_name, functions, built_version
@@ -52,15 +58,15 @@ class PostgresTrackedTables:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    def require_index(self) -> None:
+        with self._engine.connect() as connection:
+            _indexed(connection)
+
     @contextmanager
     def snapshot(self) -> Iterator[PostgresTrackedSnapshot]:
         reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with reading.connect() as connection:
-            tables = connection.execute(text(INDEXED)).all()
-            if not tables:
-                raise NotFoundError(
-                    "No tracked table is indexed for joins; `subsetd join-index track SCHEMA.TABLE` indexes one."
-                )
+            tables = _indexed(connection)
             head = connection.execute(text(HEAD)).one()
             names: dict[int, dict[int, str]] = {}
             for table_id, ordinal, column in connection.execute(text(COLUMNS)):
@@ -79,12 +85,23 @@ class PostgresTrackedTables:
                     not_indexed.append(name)
                     continue
                 paths[name] = schema, table
-                of_table = parts.get(table_id, [])
-                if table_id in changed:
-                    of_table.append(_changed_rows(connection, table_id, functions, distinct_keys(changed[table_id])))
-                segments.append(TrackedTable(connection, table_id, name, names.get(table_id, {}), of_table, functions))
+                of_table = table_id, name, names.get(table_id, {}), parts.get(table_id, []), functions
+                segments.append(partial(_opened, connection, *of_table, changed.get(table_id)))
             state = PostgresSnapshot(connection, StateHead(**head._mapping))
-            yield PostgresTrackedSnapshot(state, head.committed_at, segments, paths, not_indexed)
+            yield PostgresTrackedSnapshot(state, head.committed_at, Opening(segments), paths, not_indexed)
+
+
+class Opening(Sequence["TrackedTable"]):
+    """Be tables that are opened one by one, as they are asked for: of one at a time what has changed is in memory."""
+
+    def __init__(self, tables: Sequence[Callable[[], TrackedTable]]) -> None:
+        self._tables = tables
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._tables[place]()
 
 
 class PostgresTrackedSnapshot:
@@ -98,7 +115,7 @@ class PostgresTrackedSnapshot:
         self,
         state: PostgresSnapshot,
         committed_at: datetime,
-        segments: Sequence[TrackedTable],
+        segments: Opening,
         names: Mapping[str, tuple[str, str]],
         not_indexed: Sequence[str],
     ) -> None:
@@ -162,11 +179,44 @@ class TrackedTable(TableInParts):
         return [cells[ordinal] if ordinal < len(cells) else None for ordinal in self._columns]
 
 
-def _changed_rows(connection: Connection, table_id: int, functions: int, row_keys: Keys) -> tuple[Part, Keys]:
+def _indexed(connection: Connection) -> Sequence[Any]:
+    """Give the tables that are indexed, or to be; raise NotFoundError where there are none."""
+    tables = connection.execute(text(INDEXED)).all()
+    if not tables:
+        raise NotFoundError(
+            "No tracked table is indexed for joins; `subsetd join-index track SCHEMA.TABLE` indexes one."
+        )
+    return tables
+
+
+def _opened(
+    connection: Connection,
+    table_id: int,
+    name: str,
+    columns: Mapping[int, str],
+    parts: Sequence[tuple[Part, Keys]],
+    functions: int,
+    changed: Sequence[Keys] | None,
+) -> TrackedTable:
+    """Open a table, with the rows that the log has."""
+    if changed is not None:
+        row_keys = distinct_keys(changed)
+        parts = [*parts, (RowsInMemory(_rows_now(connection, table_id, row_keys), functions), row_keys)]
+    return TrackedTable(connection, table_id, name, columns, parts, functions)
+
+
+def _rows_now(connection: Connection, table_id: int, row_keys: Keys) -> CellRows:
     raw: Any = connection.connection
-    with raw.cursor() as cursor:
-        rows = KeptRows(cursor, table_id).some(row_keys)
-    return RowsInMemory(rows, functions), row_keys
+    try:
+        with raw.cursor() as cursor:
+            kept = KeptRows(cursor, table_id)
+            portions = range(0, len(row_keys.high), CHANGED_AT_ONCE)
+            return CellRows.joined([kept.some(row_keys.take(slice(at, at + CHANGED_AT_ONCE))) for at in portions])
+    except psycopg2.Error as error:
+        told = state_error(error, connection.engine.url)
+        if told is None:
+            raise
+        raise told from error
 
 
 def _places(numbers: Int64s, blocks: Int64s, heights: Sequence[int]) -> Int64s:

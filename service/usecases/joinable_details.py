@@ -79,10 +79,17 @@ class JoinSearch:
         found = lead_on(self._corpora, question.corpus, found, question.through, look)
         return show_values(self._read, question.corpus, found, left and left())
 
-    def require_index(self, corpus: str | None) -> None:
-        """Raise NotFoundError where there is no such corpus, or no index of it, or of no tracked table."""
-        with self._tracked.snapshot() if corpus is None else self._indexes.snapshot(corpus):
-            pass
+    def require_index(self, corpus: str | None, near: Collection[Near] | None) -> None:
+        """Raise NotFoundError where there is no such corpus, or no index of it, or of no tracked table.
+
+        Raises SourceError for an index whose cells are folded otherwise than by `near`.
+        """
+        if corpus is None:
+            self._tracked.require_index()
+            require_near(None, frozenset(), near)
+            return
+        with self._indexes.snapshot(corpus) as snapshot:
+            require_near(corpus, snapshot.near, near)
 
 
 def _find(
@@ -115,6 +122,9 @@ class TrackedTables(Protocol):
 
     def snapshot(self) -> AbstractContextManager[TrackedSnapshot]:
         """Open it as of the newest version; raise NotFoundError where no table is indexed."""
+
+    def require_index(self) -> None:
+        """Raise NotFoundError where no table is indexed, without looking further."""
 
 
 class RowReader(Protocol):

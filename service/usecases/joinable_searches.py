@@ -120,7 +120,7 @@ class JoinSearches:
             else:
                 if not answer.unfinished:
                     return Search(None, answer=asdict(answer))
-        self._search.require_index(question.corpus)
+        self._search.require_index(question.corpus, question.near)
         kept = self._keep(query, question)
         try:
             return Search(self._jobs.add(kept, kept.start))

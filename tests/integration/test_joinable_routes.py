@@ -325,7 +325,7 @@ def test_tracked_tables_are_searched(lake: Lake, at_once: int) -> None:
             (422, {"corpus": None, "tracked": True, "near": ["case"]}, "of which no others can be made"),
         ):
             refused = post(client, lake, **wrong)
-            assert at_once == 0 or (refused.status_code, message in refused.json()["detail"]) == (status, True)
+            assert (refused.status_code, message in refused.json()["detail"]) == (status, True)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +402,13 @@ def test_nothing_is_unpacked_and_other_types_are_not_taken(lake: Lake) -> None:
         unknown = client.get(f"{PATH}/99")
         assert (unknown.status_code, unknown.json()["type"]) == (404, "/docs#unknown-search")
         assert client.post(f"{PATH}/99/cancel", json={}).status_code == 404
+
+
+def test_a_job_about_cells_that_the_index_does_not_have_is_refused(lake: Lake) -> None:
+    with served(lake.url, joinable_at_once_postings=0) as client:
+        refused = post(client, lake, near=["case"])
+        assert refused.status_code == 422, refused.text
+        assert "has its cells as they are, and not folded by case" in refused.json()["detail"]
 
 
 def test_without_an_index_the_way_out_is_told(lake: Lake) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg2
 import pytest
 
 from service import corpus_wiring
+from service.core.errors import StateError
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey, Side
 from service.core.near_matches import Near
 from service.join_tracking import index_tables
-from service.store import candidates
+from service.store import candidates, join_tracked_search
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.usecases.foreign_key_decisions import Verdict
@@ -21,6 +26,15 @@ from service.usecases.joinable_details import TooLongError
 from service.usecases.kept_candidates import NewCandidate
 from tests import kept_rows, states
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
+
+LOGGED = """
+insert into join_change select table_id, 1, string_agg(uuid_send(row_key), '') from row_image group by table_id
+"""
+CANCELLED = """
+select pg_cancel_backend(pid) from pg_locks join pg_stat_activity using (pid)
+where not granted and datname = current_database()
+"""
 
 COLUMNS = {
     "items": ["id", "customer", "order_id", "line"],
@@ -161,3 +175,39 @@ def test_columns_that_are_not_kept_current_lead_nowhere(url: str) -> None:
 def test_how_much_tuples_cover_is_told_where_they_are_followed(url: str) -> None:
     suggest(url, reference("order_id line", "lines", "line order_id"))
     assert told(leads(url))[0] == ("suggested", "s.lines", "order_id line", "line order_id", None)
+
+
+@contextmanager
+def locked(url: str) -> Iterator[None]:
+    """Let whoever reads kept rows wait."""
+    with psycopg2.connect(url) as connection:
+        connection.cursor().execute("lock table row_image in access exclusive mode")
+        yield
+
+
+def test_rows_of_a_long_log_are_read_in_portions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed = leads(url)
+    states.execute(url, LOGGED)
+    assert leads(url) == indexed
+    monkeypatch.setattr(join_tracked_search, "CHANGED_AT_ONCE", 2)
+    assert leads(url) == indexed
+
+
+def test_a_log_that_takes_longer_to_read_than_a_statement_may_is_told_as_such(url: str) -> None:
+    """The server cancels such a statement as anybody may."""
+    states.execute(url, LOGGED)
+    with ThreadPoolExecutor(1) as other, locked(url):
+        asked = other.submit(leads, url)
+        wait_for(lambda: states.query(url, CANCELLED) != [])
+        with pytest.raises(StateError, match="took longer than its time limit"):
+            asked.result(BOUND_SECONDS)
+
+
+def test_the_log_of_a_table_is_read_when_the_table_is_searched_and_not_before(url: str) -> None:
+    states.execute(url, LOGGED)
+    engine = make_engine(url, "test", pool_size=2, max_overflow=0, lock_timeout_ms=1000)
+    with locked(url):
+        corpus_wiring.make_join_search(engine).require_index(None, None)
+        with join_tracked_search.PostgresTrackedTables(engine).snapshot() as snapshot:
+            assert len(snapshot.segments) == 1
+    engine.dispose()
