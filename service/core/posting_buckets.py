@@ -43,6 +43,10 @@ class CrowdedError(ValueError):
         self.bits = bits
 
 
+class TooManyValuesError(ValueError):
+    """There are more values than can be numbered."""
+
+
 class Buckets(NamedTuple):
     """Hold buckets end to end: that of number numbers[i], ascending, is data[starts[i]:starts[i + 1]]."""
 
@@ -82,10 +86,10 @@ def bucket_numbers(keys: Keys, bits: int) -> Int64s:
 
 
 def bits_for(values: int) -> int:
-    """Give the bits of bucket numbers for at most so many values; ValueError where they cannot all be numbered."""
+    """Give the bits of bucket numbers for at most so many values; TooManyValuesError where not all can be numbered."""
     bits = max(1, (max(values - 1, 0) // MEAN_VALUES).bit_length())
     if bits > MOST_BITS:
-        raise ValueError(f"{values:,} values: at most {MEAN_VALUES << MOST_BITS:,} can be numbered")
+        raise TooManyValuesError(f"{values:,} values: at most {MEAN_VALUES << MOST_BITS:,} can be numbered")
     return bits
 
 

@@ -18,6 +18,7 @@ from service.core.posting_buckets import (
     SAMPLE,
     Buckets,
     CrowdedError,
+    TooManyValuesError,
     bits_for,
     decode_buckets,
     smallest_halves,
@@ -33,7 +34,7 @@ RANGE_CELLS = 4_000_000
 """Cells of one range of keys, about."""
 
 BLOCKS_AT_ONCE = 1000
-"""Blocks of rows that are fetched at a time."""
+"""Blocks of rows that are fetched at a time, of large ones fewer: `blocks_at_once`."""
 
 MOST_SEGMENTS = 8
 
@@ -43,6 +44,12 @@ def wants_merging(segments: Sequence[StoredSegment]) -> bool:
     rows = sum(int(segment.layout.first_rows[-1]) for segment in segments)
     dead = sum(int(segment.layout.rows[segment.dead].sum()) for segment in segments)
     return len(segments) > MOST_SEGMENTS or 4 * dead > rows
+
+
+def blocks_at_once(layout: Layout) -> int:
+    """Say how many blocks of rows to fetch at a time, so that they have no more cells than a range of keys."""
+    largest = int((np.minimum(layout.rows, layout.block_rows) * layout.widths).max(initial=1))
+    return max(1, min(BLOCKS_AT_ONCE, RANGE_CELLS // max(largest, 1)))
 
 
 def merge_segments(url: str, corpus_id: int, segments: Sequence[StoredSegment]) -> tuple[StoredSegment, int] | None:
@@ -56,6 +63,8 @@ def merge_segments(url: str, corpus_id: int, segments: Sequence[StoredSegment]) 
             return _merged(url, corpus_id, segments, least)
         except CrowdedError as error:
             least = error.bits
+        except TooManyValuesError:
+            return None
     return None
 
 
@@ -127,7 +136,8 @@ class _Merge:
                 "SELECT first_row, super_keys, cells FROM join_rows WHERE segment_id = %s ORDER BY first_row",
                 (self.segments[number].segment_id,),
             )
-            while found := cursor.fetchmany(BLOCKS_AT_ONCE):
+            at_once = blocks_at_once(layout)
+            while found := cursor.fetchmany(at_once):
                 first_rows = np.array([row[0] for row in found], np.int64)
                 tables = np.searchsorted(layout.first_rows, first_rows, "right") - 1
                 cells = np.frombuffer(b"".join(bytes(row[2]) for row in found), "<u4")

@@ -10,12 +10,14 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.core import join_layout
+from service.core import join_layout, posting_buckets
 from service.core.errors import StateError
+from service.core.join_layout import Layout
 from service.store import join_merge
 from service.store.database import connect
 from service.store.join_loads import BUILD_NAME, NewIndex, SegmentLoad, building, stored_segments
@@ -277,6 +279,27 @@ def test_a_table_whose_values_cannot_be_numbered_is_left_out(lake: Lake, monkeyp
     assert told(ask(lake.url, lake.name, [(texts[0],), (texts[200],)], 9)) == [
         ("a", (0,), 1), ("b", (0,), 1), ("c", (0,), 1)
     ]  # fmt: skip
+
+
+def test_segments_whose_values_cannot_be_numbered_together_stay_apart(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting_buckets, "MOST_BITS", 3)
+    monkeypatch.setattr(join_build, "wants_merging", bool)
+    tables: Tables = {"a.csv": [[str(number) for number in range(300)]]}
+    for first in (300, 600):
+        write(lake, tables)
+        lake.refresh(no_spark)
+        report = index(lake)
+        tables[f"from{first}.csv"] = [[str(number) for number in range(first, first + 300)]]
+    assert report.items() >= {"tables": 2, "left_out": 0, "segments": 2, "merged": False}.items()
+    assert told(ask(lake.url, lake.name, [("7",), ("307",)], 9)) == [("a", (0,), 1), ("from300", (0,), 1)]
+
+
+@pytest.mark.parametrize(("rows", "width", "blocks"), [(20, 5, 1000), (5000, 16, 250), (5000, 1000, 15), (0, 1, 1000)])
+def test_of_large_blocks_a_merge_fetches_few_at_a_time(rows: int, width: int, blocks: int) -> None:
+    layout = Layout.of(*(np.array([20, number], np.int64) for number in (rows, width, 1)))
+    assert join_merge.blocks_at_once(layout) == blocks
 
 
 def test_only_changed_files_are_read_and_many_segments_become_one(lake: Lake) -> None:
