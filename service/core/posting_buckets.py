@@ -22,11 +22,14 @@ from service.core.records import Int64s, Keys, UInt64s, starts_of
 Bytes = NDArray[np.uint8]
 
 MEAN_VALUES = 64
-MOST_VALUES = 256
-"""A bucket is meant for so many values, and has room for so many.
+MOST_VALUES = 255
+"""A bucket is meant for so many values, and has room for so many: of one more in the last bucket the number would be
+that of an empty cell (`join_layout.EMPTY_CELL`).
 
 Keys are evenly distributed, so that none gets it, but of values that were chosen for their keys: see `least_bits`.
 """
+
+RANKS = 256
 
 MOST_BITS = 24
 """Of a bucket's number, where values are numbered."""
@@ -128,7 +131,7 @@ def value_numbers(keys: Keys, bits: int) -> Int64s:
     if lengths.max(initial=0) > MOST_VALUES:
         raise CrowdedError(int(lengths.max()), least_bits(keys))
     ranks = np.arange(len(buckets)) - np.repeat(starts_of(lengths)[:-1], lengths)
-    return buckets * MOST_VALUES + ranks
+    return buckets * RANKS + ranks
 
 
 def encode_buckets(keys: Keys, starts: Int64s, places: Int64s, bits: int) -> Buckets:
@@ -143,7 +146,7 @@ def encode_buckets(keys: Keys, starts: Int64s, places: Int64s, bits: int) -> Buc
 def decode_buckets(buckets: Buckets) -> tuple[Keys, Int64s, Int64s, Int64s]:
     """Give all values of buckets: keys, the starts of each one's places, these, and the values' numbers."""
     high, low, starts, places, ranks, lengths = _decode(buckets.data, buckets.starts)
-    return Keys(high, low), starts, places, np.repeat(buckets.numbers, lengths) * MOST_VALUES + ranks
+    return Keys(high, low), starts, places, np.repeat(buckets.numbers, lengths) * RANKS + ranks
 
 
 def find_in_buckets(buckets: Buckets, keys: Keys, bits: int) -> Found:
@@ -151,7 +154,7 @@ def find_in_buckets(buckets: Buckets, keys: Keys, bits: int) -> Found:
     asked = bucket_numbers(keys, bits)
     first, end = np.searchsorted(asked, buckets.numbers), np.searchsorted(asked, buckets.numbers, "right")
     ranks, counts, starts, data = _find(buckets.data, buckets.starts, first, end, keys.high, keys.low)
-    return Found(np.where(ranks < 0, -1, asked * MOST_VALUES + ranks), counts, starts, data)
+    return Found(np.where(ranks < 0, -1, asked * RANKS + ranks), counts, starts, data)
 
 
 @kernel

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.posting_buckets import bits_for, encode_buckets, find_in_buckets, value_numbers
+from service.core.join_layout import EMPTY_CELL
+from service.core.posting_buckets import MOST_BITS, bits_for, encode_buckets, find_in_buckets, value_numbers
 from service.core.records import Keys, starts_of
 
 KEYS = st.binary(min_size=16, max_size=16) | st.integers(0, 300).map(lambda n: bytes(7) + n.to_bytes(9, "big"))
@@ -44,8 +45,13 @@ def test_buckets_are_meant_for_64_values(values: int, bits: int) -> None:
 def test_what_cannot_be_numbered_is_refused() -> None:
     with pytest.raises(ValueError, match="can be numbered"):
         bits_for((1 << 30) + 1)
-    with pytest.raises(ValueError, match="257 values in a bucket"):
-        value_numbers(Keys(np.zeros(257, np.uint64), np.arange(257, dtype=np.uint64)), 1)
+    with pytest.raises(ValueError, match="256 values in a bucket of 255"):
+        value_numbers(Keys(np.zeros(256, np.uint64), np.arange(256, dtype=np.uint64)), 1)
+
+
+def test_no_value_has_the_number_of_an_empty_cell() -> None:
+    last = Keys(np.full(255, 2**64 - 1, np.uint64), np.arange(255, dtype=np.uint64))
+    assert value_numbers(last, MOST_BITS).max() == EMPTY_CELL - 1
 
 
 @pytest.mark.parametrize(
