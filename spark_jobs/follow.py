@@ -37,7 +37,7 @@ def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: t
     """Follow topics until `stop` is set, or to their end; `start` starts Spark. Raises as `Consumer.run` does."""
     if not given.feed.startswith("kafka://"):
         raise FeedError(f"feed {given.feed}: on Spark topics alone are followed; use `subsetd consume` for all else")
-    sources = {} if given.source is None else {"feed_sources": ",".join(given.source)}
+    sources = {} if given.sources is None else {"feed_sources": ",".join(given.sources)}
     policy = {} if given.on_error is None else {"on_error": given.on_error}
     # What a driver has in memory of values an ordinary session has read, of few batches.
     settings = wiring.configured_settings(**sources, **policy, warm_up="off")
@@ -85,7 +85,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--feed", required=True, help="kafka://host:port/topic,...")
     add("--until-end", action="store_true", help="end when all that is there now is applied")
     add("--on-error", choices=[policy.value for policy in ErrorPolicy], help="what becomes of a bad record")
-    add("--source", action="append", help="source that the feed is of, where several could be; repeatable")
+    # Not `source`: that is where a job's source is, for which `run_job` looks on the executors.
+    add(
+        "--source", dest="sources", action="append", metavar="SOURCE",
+        help="source that the feed is of, where several could be; repeatable",
+    )  # fmt: skip
     add("--batch-records", type=int, help=f"most records of a batch (default: {SHARD_RECORDS} for each shard)")
     add("--checkpoint", help="folder for Spark's own log, which nothing rests on (default: one that is thrown away)")
     add("--stats-json", type=Path, help="write the run's figures to this file")

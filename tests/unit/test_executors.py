@@ -34,7 +34,9 @@ from service.core.errors import (
     SubsetdError,
 )
 from service.store.shard_servers import ShardServer
-from spark_jobs import executors, kernel_cache, session
+from service.usecases.batches import Totals
+from spark_jobs import executors, follow, kernel_cache, session
+from spark_jobs import job as jobs
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
 from spark_jobs.follow_source import ChangesDataSource
@@ -68,6 +70,9 @@ class Cluster:
 
     def collect(self) -> list[Any]:
         return self.said
+
+    def stop(self) -> None:
+        """End, as a job does."""
 
 
 def there(**other: str) -> Machine:
@@ -146,6 +151,17 @@ def test_a_folder_that_executors_do_not_see_is_told_and_addresses_are_not_looked
     with pytest.raises(SourceError, match=f"{tmp_path}: the executor on far does not see it"):
         require_executors(cluster, None, [str(tmp_path), "hdfs://nn/x", "postgresql://h/d"])
     assert [path for path, _ in cluster.look.names] == [str(tmp_path)]
+
+
+def test_the_names_of_a_feeds_sources_are_no_locations(driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: Any = Cluster((there(), None, None, None))
+    monkeypatch.setattr(jobs, "session", lambda *_: cluster)
+    monkeypatch.setattr(jobs, "servers_reached", lambda _: [])
+    given: list[Any] = []
+    monkeypatch.setattr(follow, "follow", lambda start, told, _: [start(), given.append(told.sources), Totals()][-1])
+    named = ["--source=shop", "--source=lake"]
+    assert follow.main([f"--database-url={URL}", "--feed=kafka://host:1/t", "--master=spark://m:7077", *named]) == 0
+    assert (given, cluster.look.names) == ([["shop", "lake"]], [])
 
 
 def test_a_server_of_shards_that_the_driver_alone_reaches_is_told(driver: None) -> None:
