@@ -18,10 +18,12 @@ from service.core.sql_names import sql_name
 
 DELETED_BEFORE = "deletes a row that is not there"
 
-LENT = "lent"
-"""Between a row's key and its new one: the key under which the half of a move that comes first leaves the moved row.
+LENT, FILLED = "lent", "filled"
+"""Between a row's key and its new one: the keys under which the half of a move that comes first tells the other half.
 
-It is a delete and a create, which may lie in two partitions. The row under it tells the other half that it is the last.
+They are a delete and a create, which may lie in two partitions. The delete leaves the row that it took away, without
+cells where none was kept. The create leaves which cells it sent (all but the key's are empty texts then, others NULL),
+and its row as it was filled in: what was not sent may have changed before the delete, and may be read later.
 """
 
 
@@ -53,7 +55,7 @@ def wanted_rows(changes: Iterable[RowChange]) -> dict[Table, set[bytes]]:
     wanted: dict[Table, set[bytes]] = {}
     for change in changes:
         if change.table.row_images:
-            keys = (*_keys(change), _lent(change))
+            keys = _keys(change) if change.moves is None else _keys_of_move(change)
             wanted.setdefault(change.table, set()).update(key for key in keys if key is not None)
     return wanted
 
@@ -70,8 +72,9 @@ def complete(
     Where the key itself changes, the row moves; one that was kept under the new key is deleted by another change of
     the same position. A delete of a row that is not kept is skipped: in a compacted topic its insert may be gone.
     Cells that were not sent are taken from the kept row; where there is none the change is an error and has no effect.
-    A key that is changed by a delete and a create (`moves`) leaves its row for the create, which need not send all,
-    and may be the first of the two.
+    A key that is changed by a delete and a create (`moves`) leaves its row for the create, which need not send all.
+    Where the create comes first, what it did not send is that of the row as it is kept by then, until the delete comes
+    (another change of its position) or, where that has no row either, is an error.
     Changes of other tables stay as they are; truncates must not be among them.
 
     With `set_aside` the changes are those of records that had been, at the version that it says of each: they take
@@ -84,55 +87,119 @@ def complete(
             done.changes.append(change)
             continue
         kept, found = done.images.setdefault(table, {}), images.get(table, {})
-        old, new = _keys(change)
-        assert old is not None or new is not None, "a change without a row"
-        old = new if old is None else old
         at = version if set_aside is None else set_aside[change.position], change.position.offset
-        if set_aside is not None and any(key and _order(kept, found, key) > at for key in (old, new)):
-            done.errors[change.position] = _overtaken(change)
-            continue
-        gone = Image(None, *at)
-        before = _cells(kept, found, old)
-        lent, lender = _lent(change), None
-        if change.after is None:
-            kept[old] = gone  # type: ignore[index]
-            if lent is not None and before is not None:
-                kept[lent] = gone if _cells(kept, found, lent) is not None else Image(before, *at)
-            if before is None:
-                done.skipped.append(Skipped(change.position, DELETED_BEFORE))
-            else:
-                done.changes.append(replace(change, before=before, key=None))
-            continue
-        if lent is not None:
-            lender = _cells(kept, found, lent)
-            kept[lent] = gone if lender is not None else Image(before, *at)
-            lender = lender or before
-            old, before = new, _cells(kept, found, new)
         try:
-            after = _filled(change, lender or before or change.before)
+            if set_aside is not None and any(_order(kept, found, key) > at for key in _own_keys(change)):
+                raise _overtaken(change)
+            take = _take if change.moves is None else _take_away if change.after is None else _bring
+            take(done, change, kept, found, at)
         except RecordError as error:
             done.errors[change.position] = error
-            continue
-        if new != old:
-            kept[old] = gone  # type: ignore[index]
-            displaced = _cells(kept, found, new)
-            if displaced is not None and before is not None:
-                done.changes.append(replace(change, operation=Operation.DELETE, before=displaced, after=None, key=None))
-                done.displaced += 1
-            else:
-                before = before or displaced
-        kept[new] = Image(after, *at)  # type: ignore[index]
-        operation = change.operation if before is None else Operation.UPDATE
-        if before is None and operation is Operation.UPDATE:
-            operation = Operation.CREATE
-        done.changes.append(replace(change, operation=operation, before=before, after=after, key=None))
     return done
 
 
-def _lent(change: RowChange) -> bytes | None:
-    if change.moves is None or change.key is None:
-        return None
-    return row_key((*change.key, LENT, *change.moves))
+Kept = dict[bytes, Image]
+Order = tuple[int, int]
+
+
+def _take(done: Completed, change: RowChange, kept: Kept, found: Mapping[bytes, Image], at: Order) -> None:
+    old, new = _keys(change)
+    old = new if old is None else old
+    assert old is not None, "a change without a row"
+    before = _cells(kept, found, old)
+    if new is None:
+        _delete(done, change, kept, old, before, at)
+        return
+    after = _filled(change, before or change.before)
+    if new != old:
+        kept[old] = Image(None, *at)
+        displaced = _cells(kept, found, new)
+        if displaced is not None and before is not None:
+            done.changes.append(replace(change, operation=Operation.DELETE, before=displaced, after=None, key=None))
+            done.displaced += 1
+        else:
+            before = before or displaced
+    _put(done, change, kept, new, before, Image(after, *at))
+
+
+def _take_away(done: Completed, change: RowChange, kept: Kept, found: Mapping[bytes, Image], at: Order) -> None:
+    """Take the delete of a moved row: leave the row to its create, or fill in at last what that did not send."""
+    old, new, lent, filled = _keys_of_move(change)
+    before, first = _cells(kept, found, old), _cells(kept, found, lent)
+    if first is None or _key_cells(change.table, first) != change.moves:
+        if before is not None or first is None:  # a delete that comes again takes nothing back
+            kept[lent] = Image(before or (None,) * len(change.table.attributes), *at)
+        _delete(done, change, kept, old, before, at)
+        return
+    sent = tuple([cell if cell == "" or n in change.table.key else UNAVAILABLE for n, cell in enumerate(first)])
+    last = _filled(replace(change, after=sent), before)
+    then, present = _cells(kept, found, filled), _cells(kept, found, new)
+    kept[lent] = kept[filled] = Image(None, *at)
+    _delete(done, change, kept, old, before, at)
+    if then is None or present is None:  # the row has gone since, or moved on
+        return
+    # What was changed under the new key since stays.
+    cells = zip(sent, last, then, present, strict=True)
+    after = tuple([b if a == UNAVAILABLE and cell == was else cell for a, b, was, cell in cells])
+    if after != present:
+        kept[new] = Image(after, *_order(kept, found, new))
+        done.changes.append(replace(change, operation=Operation.UPDATE, before=present, after=after, key=None))
+        done.displaced += 1
+
+
+def _bring(done: Completed, change: RowChange, kept: Kept, found: Mapping[bytes, Image], at: Order) -> None:
+    """Take the create of a moved row, whose delete may come later from another partition."""
+    old, new, lent, filled = _keys_of_move(change)
+    before, first = _cells(kept, found, new), _cells(kept, found, lent)
+    assert change.after is not None
+    assert change.moves is not None
+    if first is None:
+        after = _filled(change, _cells(kept, found, old) or before or change.before, or_null=True)
+        sent = [None if cell == UNAVAILABLE else "" for cell in change.after]
+        for place, cell in zip(change.table.key, change.moves, strict=True):
+            sent[place] = cell
+        kept[lent], kept[filled] = Image(tuple(sent), *at), Image(after, *at)
+    elif _key_cells(change.table, first) == change.moves:  # it comes again
+        after = _filled(change, before)
+    else:
+        has_row = _key_cells(change.table, first) == change.key
+        after = _filled(change, first if has_row else before)
+        kept[lent] = Image(None, *at)
+    _put(done, change, kept, new, before, Image(after, *at))
+
+
+def _delete(done: Completed, change: RowChange, kept: Kept, key: bytes, before: Row | None, at: Order) -> None:
+    kept[key] = Image(None, *at)
+    if before is None:
+        done.skipped.append(Skipped(change.position, DELETED_BEFORE))
+    else:
+        done.changes.append(replace(change, before=before, key=None))
+
+
+def _put(done: Completed, change: RowChange, kept: Kept, key: bytes, before: Row | None, image: Image) -> None:
+    kept[key] = image
+    operation = change.operation if before is None else Operation.UPDATE
+    if before is None and operation is Operation.UPDATE:
+        operation = Operation.CREATE
+    done.changes.append(replace(change, operation=operation, before=before, after=image.cells, key=None))
+
+
+def _keys_of_move(change: RowChange) -> tuple[bytes, bytes, bytes, bytes]:
+    """Give the keys that both halves look at: the old one, the new one, and those between."""
+    assert change.key is not None
+    assert change.moves is not None
+    between = [row_key((*change.key, what, *change.moves)) for what in (LENT, FILLED)]
+    return row_key(change.key), row_key(change.moves), *between  # type: ignore[return-value]
+
+
+def _own_keys(change: RowChange) -> list[bytes]:
+    """Give the keys whose later changes make this one void; of a create that moves, the old one says nothing."""
+    old, new = _keys(change)
+    return [key for key in ((old, new) if change.moves is None or new is None else (new,)) if key is not None]
+
+
+def _key_cells(table: Table, row: Row) -> Row:
+    return tuple([row[place] for place in table.key])
 
 
 def _cells(kept: Mapping[bytes, Image], found: Mapping[bytes, Image], key: bytes | None) -> Row | None:
@@ -170,12 +237,14 @@ def _overtaken(change: RowChange) -> RecordError:
     )
 
 
-def _filled(change: RowChange, before: Row | None) -> Row:
-    """Give the after-image with the cells that were not sent."""
+def _filled(change: RowChange, before: Row | None, *, or_null: bool = False) -> Row:
+    """Give the after-image with the cells that were not sent; `or_null`: NULL where nobody has them."""
     after = change.after
     assert after is not None
     if UNAVAILABLE not in after:
         return after
+    if or_null:
+        before = tuple([None if cell == UNAVAILABLE else cell for cell in before or (None,) * len(after)])
     if before is None or any(a == UNAVAILABLE == b for a, b in zip(after, before, strict=True)):
         at, table = change.position, change.table
         in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])

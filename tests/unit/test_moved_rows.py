@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from service.core.model import UNAVAILABLE, Operation, RawRecord, RowChange
+from service.core.model import Operation, RawRecord, RowChange
 from service.core.row_key import row_key
 from service.stream.envelope import Decoder
 from service.usecases.row_images import Image, complete, wanted_rows
@@ -63,14 +63,36 @@ def test_the_create_takes_what_was_not_sent_from_the_row_that_the_delete_took_aw
     assert (come.operation, come.before, come.after) == (Operation.CREATE, None, ("2", "long"))
 
 
+def in_batches(changes: list[RowChange], images: dict[bytes, Image]) -> tuple[list[RowChange], dict[bytes, Image]]:
+    """Complete each change in a batch of its own; give what they became, and the rows that are kept in the end."""
+    kept, done = dict(images), []
+    for version, change in enumerate(changes, 7):
+        wanted = wanted_rows([change])[TABLE]
+        now = complete([change], {TABLE: {key: image for key, image in kept.items() if key in wanted}}, version)
+        assert not now.errors
+        done += now.changes
+        kept |= now.images[TABLE]
+    return done, {key: image for key, image in kept.items() if image.cells is not None}
+
+
+def update(key: str, letter: str, offset: int) -> RowChange:
+    """Change the letter of a row, as it was not when the key was changed."""
+    _, come = halves()
+    return replace(
+        come, operation=Operation.UPDATE, after=(key, letter), key=(key,), moves=None,
+        position=come.position._replace(offset=offset),
+    )  # fmt: skip
+
+
 def test_a_batch_may_end_between_the_halves() -> None:
     cells, key = OLD
-    first, second = halves()
-    kept = complete([first], {TABLE: {key: Image(cells)}}, 7).images[TABLE]
-    assert wanted_rows([second])[TABLE] <= kept.keys() | {row_key(["2"])}
-    done = complete([second], {TABLE: kept}, 8)
-    assert [change.after for change in done.changes] == [("2", "long")]
-    assert {image.cells for image in ({**kept, **done.images[TABLE]}).values()} == {None, ("2", "long")}
+    for order in (halves(), halves()[::-1]):
+        changes, kept = in_batches(order, {key: Image(cells)})
+        assert sorted((one.operation, one.before, one.after) for one in changes) == [
+            (Operation.CREATE, None, ("2", "long")),
+            (Operation.DELETE, cells, None),
+        ]
+        assert [image.cells for image in kept.values()] == [("2", "long")]
 
 
 def test_the_create_may_come_before_the_delete_from_another_partition() -> None:
@@ -80,6 +102,47 @@ def test_the_create_may_come_before_the_delete_from_another_partition() -> None:
     assert come.after == ("2", "long")
     assert gone.before == cells
     assert [image.cells for image in done.images[TABLE].values() if image.cells] == [("2", "long")]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["an older row", "no row"])
+@pytest.mark.parametrize("then", [None, "new", "gone"])
+def test_what_the_create_did_not_send_is_that_of_the_row_when_it_was_deleted(is_known: bool, then: str | None) -> None:
+    """The create is read before what the old key's partition has of the row, its insert maybe; "1" then moves again."""
+    gone, come = halves()
+    after = [] if then is None else [update("2", then, 9)] if then == "new" else [deleted("2", 9)]
+    changes, kept = in_batches(
+        [come, *after, update("1", "longer", 1), gone], {OLD[1]: Image(OLD[0])} if is_known else {}
+    )
+    end = {None: "longer", "new": "new", "gone": None}[then]
+    assert [image.cells for image in kept.values()] == ([] if end is None else [("2", end)])
+    rows = rows_of(changes, [OLD[0]] if is_known else [])
+    assert rows == ([] if end is None else [("2", end)])
+    again, still = in_batches([update("1", "other", 20), come, update("1", "last", 21), gone], kept)
+    assert [image.cells for image in still.values()] == rows_of(again, rows) == [("2", "last")]
+
+
+def rows_of(changes: list[RowChange], rows: list[tuple[str | None, ...]]) -> list[tuple[str | None, ...]]:
+    """Apply whole images to rows."""
+    left = list(rows)
+    for change in changes:
+        if change.before is not None:
+            left.remove(change.before)
+        if change.after is not None:
+            left.append(change.after)
+    return left
+
+
+def deleted(key: str, offset: int) -> RowChange:
+    """Delete a row by its key."""
+    gone, _ = halves()
+    return replace(gone, key=(key,), moves=None, position=gone.position._replace(offset=offset))
+
+
+def test_a_create_that_was_set_aside_is_not_overtaken_by_what_has_its_old_key() -> None:
+    gone, come = halves()
+    kept = complete([update("1", "other", 30)], {TABLE: {OLD[1]: Image(OLD[0])}}, 9).images[TABLE]
+    assert not complete([come], {TABLE: kept}, 10, {come.position: 7}).errors
+    assert complete([gone], {TABLE: kept}, 10, {gone.position: 7}).errors
 
 
 def test_a_delete_that_comes_again_takes_nothing_from_the_create() -> None:
@@ -93,4 +156,8 @@ def test_a_create_that_sends_all_needs_no_row_before() -> None:
     _, come = halves()
     (only,) = complete([replace(come, after=("2", "short"))], {}, 7).changes
     assert (only.operation, only.before, only.after) == (Operation.CREATE, None, ("2", "short"))
-    assert complete([come], {}, 7).errors, f"{UNAVAILABLE!r} of a row that nobody has"
+
+
+def test_what_nobody_has_is_an_error_of_the_half_that_comes_last() -> None:
+    for order in (halves(), halves()[::-1]):
+        assert [*complete(order, {}, 7).errors] == [order[1].position]
