@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -83,7 +84,7 @@ def bare_cell_decoder(data_type: str, settings: WireSettings) -> CellDecoder:
 
     It raises whatever the value leads to; decode again with `cell_decoder` then, which says what is wrong.
     """
-    return _decoder(data_type.strip().lower(), settings)
+    return _decoder(data_type.strip(), settings)
 
 
 def _short(value: object) -> str:
@@ -92,18 +93,21 @@ def _short(value: object) -> str:
 
 
 def _decoder(name: str, wire: WireSettings) -> CellDecoder:
-    if name in _SIMPLE:
-        return _SIMPLE[name]
+    if name.startswith("struct<"):
+        return _struct(name, wire)
+    if name.startswith("map<"):
+        return _map(name, wire)
     if name.startswith(_LISTS):
         return _arrow_list(name, wire)
+    name = name.lower()
+    if name in _SIMPLE:
+        return _SIMPLE[name]
     if name.endswith("[]"):
         return _array(name, wire)
     if name.startswith(("timestamp[", "time32[", "time64[", "duration[", "date64[")):
         return moments.arrow_moment(name)
     if name.startswith("dictionary<values="):
         return _decoder(name.removeprefix("dictionary<values=").split(", indices=")[0], wire)
-    if name.startswith(("struct<", "map<")):
-        return _decode_document
     if name.startswith("fixed_size_binary["):
         return _binary(wire.binary_handling)
     match = _TYPE.fullmatch(name)
@@ -269,25 +273,15 @@ def _unescaped(text: str) -> str:
 _HSTORE_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |\Z)', re.DOTALL)
 
 
-def _decode_document(value: object) -> str:
-    return forms.document_text(value)
-
-
 def _array(name: str, wire: WireSettings) -> CellDecoder:
-    """Decode arrays of any depth: each element by its type, as JSON's number, boolean or document, or as a string."""
-    element = re.sub(r"(\[\])*$", "", name)
-    decode_element = _decoder(element, wire)
-    bare = decode_element in _BARE or element.startswith(("numeric", "decimal", "money"))
+    """Decode arrays of any depth, each element by its type."""
+    decode_element = _inside(re.sub(r"(\[\])*$", "", name), wire)
 
     def item(value: object) -> object:
-        if isinstance(value, list | tuple):
-            return [item(inner) for inner in value]
-        text = None if value is None else decode_element(value)
-        return text if text is None or not bare or text in _QUOTED_NUMBERS else forms.RawJson(text)
+        return [item(inner) for inner in value] if isinstance(value, list | tuple) else decode_element(value)
 
     def decode(value: object) -> str:
-        if isinstance(value, str):
-            value = forms.parse_json(value)
+        value = _parsed(value)
         if not isinstance(value, list | tuple):
             raise ValueError("it is no array")
         return forms.document_text(item(value))
@@ -295,6 +289,60 @@ def _array(name: str, wire: WireSettings) -> CellDecoder:
     return decode
 
 
+def _inside(name: str, wire: WireSettings) -> Callable[[object], str | None]:
+    """Decode what a document holds of a type: as JSON's number, boolean or document, or as a string."""
+    decode = _decoder(name, wire)
+    bare = decode in _BARE or name.startswith(("numeric", "decimal", "money", "struct<", "map<", *_LISTS))
+
+    def inside(value: object) -> str | None:
+        text = None if value is None else decode(value)
+        return text if text is None or not bare or text in _QUOTED_NUMBERS else forms.RawJson(text)
+
+    return inside
+
+
+def _parsed(value: object) -> object:
+    return forms.parse_json(value) if isinstance(value, str) else value
+
+
+def _struct(name: str, wire: WireSettings) -> CellDecoder:
+    told = [part.removesuffix(" not null").partition(": ") for part in _parts(name)]
+    fields = {field: _inside(kind, wire) for field, _, kind in told}
+
+    def decode(value: object) -> str:
+        value = _parsed(value)
+        if not isinstance(value, dict) or not value.keys() <= fields.keys():
+            raise ValueError("it has not the struct's fields")
+        return forms.document_text({field: inside(value.get(field)) for field, inside in fields.items()})
+
+    return decode
+
+
+def _map(name: str, wire: WireSettings) -> CellDecoder:
+    decode_key, decode_item = (_inside(re.sub(r" \('[^']*'\)$", "", kind), wire) for kind in _parts(name)[:2])
+
+    def decode(value: object) -> str:
+        value = _parsed(value)
+        if not isinstance(value, dict):
+            raise ValueError("it is no map")
+        return forms.document_text({str(decode_key(key)): decode_item(item) for key, item in value.items()})
+
+    return decode
+
+
+def _parts(name: str) -> list[str]:
+    """Cut what is between < and > of an Arrow type's name at its commas."""
+    parts, depth = [""], 0
+    for piece in re.split(r"(, |[<>()\[\]])", name[name.index("<") + 1 : name.rindex(">")]):
+        depth += (piece in _OPENING) - (piece in _CLOSING)
+        if piece == ", " and not depth:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts if parts != [""] else []
+
+
+_OPENING, _CLOSING = frozenset("<(["), frozenset(">)]")
 _QUOTED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
@@ -356,5 +404,4 @@ _BARE = {
     _decode_boolean,
     _decode_json,
     _decode_hstore,
-    _decode_document,
 }

@@ -331,6 +331,55 @@ def test_a_cell_of_a_feed_becomes_its_type_s_text(data_type: str, value: object,
     assert cell_decoder(data_type)(value) == text
 
 
+NESTED = pa.struct(
+    [
+        pa.field("At", pa.timestamp("us", tz="UTC"), nullable=False),
+        ("n", pa.decimal128(10, 2)),
+        ("b", pa.binary()),
+        ("on", pa.date32()),
+        ("x", pa.float64()),
+        ("a (1)", pa.list_(pa.struct([("t", pa.time64("us")), ("", pa.int8())]))),
+        ("m", pa.map_(pa.int16(), pa.field("v", pa.map_(pa.date32(), pa.struct([])), nullable=False))),
+        ("y", pa.bool_()),
+    ]
+)  # fmt: skip
+ROW = {
+    "At": datetime(2026, 1, 1, 1, 2, tzinfo=UTC), "n": Decimal("1.50"), "b": b"\0\xff", "on": date(2026, 1, 1),
+    "a (1)": [{"t": time(10, 20), "": 1}, None, {"t": None, "": None}], "m": [(7, [(date(2026, 1, 1), {})]), (8, [])],
+    "x": 1e23, "y": True,
+}  # fmt: skip
+EVENT = {
+    "y": True, "At": "2026-01-01T02:02:00+01:00", "n": "1.50", "b": "AP8=", "on": "2026-01-01", "x": 1e23,
+    "a (1)": [{"t": "10:20:00", "": 1}, None, {}], "m": {"7": {"2026-01-01": {}}, "8": {}},
+}  # fmt: skip
+
+
+def test_structs_lists_and_maps_have_one_text_in_files_and_in_feeds() -> None:
+    (text,) = canonical_array(pa.array([ROW], NESTED)).to_pylist()
+    for event in (EVENT, json.dumps(EVENT), {**EVENT, "At": 1767229320000000, "on": 20454, "n": 1.5}):
+        assert cell_decoder(str(NESTED))(event) == text
+    (text,) = canonical_array(pa.array([[ROW, None]], pa.list_(NESTED))).to_pylist()
+    assert cell_decoder(str(pa.list_(NESTED)))([EVENT, None]) == text
+    (text,) = canonical_array(pa.array([{"x": float("nan")}], NESTED)).to_pylist()
+    assert cell_decoder(str(NESTED))({"x": "NaN"}) == text
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value"),
+    [
+        (pa.struct([("a, b: int8, c", pa.int8())]), {"a, b: int8, c": 1}),
+        (pa.struct([("a", pa.int8())]), {"A": 1}),
+        (pa.struct([("a", pa.int8())]), [1]),
+        (pa.struct([("a", pa.timestamp("us"))]), {"a": "soon"}),
+        (pa.map_(pa.string(), pa.int8()), [["a", 1]]),
+        (pa.map_(pa.int8(), pa.int8()), {"a": 1}),
+    ],
+)
+def test_a_nested_value_that_is_none_of_its_type_is_refused(data_type: pa.DataType, value: object) -> None:
+    with pytest.raises(RecordError, match="is no "):
+        cell_decoder(str(data_type))(value)
+
+
 @pytest.mark.parametrize(
     ("data_type", "value", "way_out"),
     [

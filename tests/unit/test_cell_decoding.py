@@ -88,7 +88,7 @@ def test_moments_in_forms_that_are_allowed_and_rare(data_type: str, value: objec
         ("list_view<item: date32[day]>", [0], '["1970-01-01"]'),
         ("large_list_view<item: list_view<item: date32[day] not null>>", [[0]], '[["1970-01-01"]]'),
         ("dictionary<values=date32[day], indices=int8, ordered=0>", 1, "1970-01-02"),
-        ("map<string, string>", "x", '"x"'),
+        ("map<string, string>", '{"x":"1"}', '{"x":"1"}'),
         ("fixed_size_binary[2]", "AP8=", "00ff"),
         ("datetimeoffset(7)", "2026-11-21T01:00:00+02:00", "2026-11-20T23:00:00.000000Z"),
         ("character(4)", "abX ", "abX"),
