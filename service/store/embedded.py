@@ -36,7 +36,8 @@ SETTINGS: Mapping[str, str] = {
     # The consumer's look-ups read scattered pages, many at once.
     "io_workers": "8",
     "checkpoint_timeout": "15min",
-    "max_connections": "50",
+    # Each task of a Spark job on this machine has one, and may still be closing the one before.
+    "max_connections": str(50 + 2 * (os.cpu_count() or 1)),
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
@@ -69,6 +70,9 @@ OF_A_DYING_SERVER = ("pre-existing shared memory block", "Is another postmaster 
 
 OF_A_COMING_SERVER = ("starting up", "recovery mode", "not yet accepting")
 """What a server says to who connects before it takes connections; it recovers also where one of its children died."""
+
+OF_A_FULL_SERVER = "too many clients"
+"""What a server says that takes connections, but has as many as it bears."""
 
 DYING_SECONDS = 30
 
@@ -332,7 +336,7 @@ class EmbeddedPostgres:
             return False
 
     def _answers(self) -> bool:
-        """Tell whether the server takes connections, waiting while it is still starting up or recovering."""
+        """Tell whether the server takes connections, or all it can, waiting while it still starts up or recovers."""
         deadline = time.monotonic() + START_SECONDS
         while (found := self._postmaster()) is not None and time.monotonic() < deadline:
             try:
@@ -341,7 +345,7 @@ class EmbeddedPostgres:
                 ).close()
             except psycopg2.OperationalError as error:
                 if not any(sign in str(error) for sign in OF_A_COMING_SERVER):
-                    return False
+                    return OF_A_FULL_SERVER in str(error)
                 time.sleep(0.05)
             else:
                 return True

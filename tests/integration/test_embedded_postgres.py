@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg2
@@ -77,6 +77,7 @@ def test_it_is_durable_and_spares_the_log_of_bulk_loads(folder: Path) -> None:
         settings = {name: ask(server.url, f"show {name}") for name in ("fsync", "synchronous_commit", "wal_level")}
         assert settings == {"fsync": "on", "synchronous_commit": "on", "wal_level": "minimal"}
         assert ask(server.url, "show work_mem") == "17MB"
+        assert int(str(ask(server.url, "show max_connections"))) > 50, "it grows with the machine, as Spark's jobs do"
         assert ask(server.url, "show server_encoding") == "UTF8"
         # Text sorts by code point, as Python and Spark sort it.
         assert ask(server.url, "select array_agg(c order by c)::text from unnest(array['a', 'B', 'ä']) c") == "{B,a,ä}"
@@ -172,6 +173,19 @@ def test_a_server_that_takes_no_connection_for_a_moment_is_joined(
         second.stop()
         assert (refused, server_pid(folder)) == ([said], pid)
         monkeypatch.undo()
+
+
+def test_a_server_that_has_all_connections_that_it_bears_is_joined(folder: Path) -> None:
+    held: list[psycopg2.extensions.connection] = []
+    with EmbeddedPostgres(folder, throw_away=True, extra_settings={"max_connections": "4"}) as first:
+        while len(held) < 4:
+            with suppress(psycopg2.OperationalError):  # the one of the start may still be closing
+                held.append(psycopg2.connect(first.url))
+        assert first.cause_of_death() is None
+        with EmbeddedPostgres(folder) as second:
+            assert second.url == first.url
+        for connection in held:
+            connection.close()
 
 
 def test_an_initdb_that_was_killed_half_way_is_begun_again(folder: Path) -> None:
