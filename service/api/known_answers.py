@@ -75,7 +75,8 @@ class Known(NamedTuple):
 class KnownAnswers:
     """Answer what was asked before from memory, while it holds; pure ASGI.
 
-    Of many who ask the same of a new version one goes on to the route, and the others wait for its answer.
+    Of many who ask the same of a new version one goes on to the route, and the others wait for its answer. Where that
+    is none to keep, they go on to the route as well.
     """
 
     def __init__(self, app: ASGIApp, newest: NewestHistory) -> None:
@@ -104,6 +105,7 @@ class KnownAnswers:
         """Give an answer of a version that was the newest since it was asked for, if there is one, or will be soon."""
         history = await self._newest()
         asked_at = history.head.version
+        waits = 0
         while True:
             known = self._known.get(question)
             if known is not None and known.era != history.era:
@@ -116,14 +118,17 @@ class KnownAnswers:
                 self._known.move_to_end(question)
                 return known
             known = _from_history(history, question)
-            if known is not None or question not in self._at_work:
+            if known is not None or question not in self._at_work or waits == 2:
                 return known
-            # Whoever is at work may have begun before the version that this one has to be told.
+            # The first who is waited for may have begun before the version that this one has to be told; where nothing
+            # is kept of the second, who waited on would be answered one behind the other.
             await self._at_work[question].wait()
+            waits += 1
 
     async def _ask(self, question: Question, scope: Scope, receive: Receive, send: Send) -> Known | None:
         """Let the route answer; give its answer, or None when it is none to keep and has been sent."""
-        mine = self._at_work.setdefault(question, asyncio.Event())
+        mine = asyncio.Event()
+        self._at_work.setdefault(question, mine)
         # All of the answer is wanted here, also when this client has it.
         asked = {**scope, "headers": [one for one in scope["headers"] if one[0] != b"if-none-match"]}
         tag, era = b"", self._newest.history.era

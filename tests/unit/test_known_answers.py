@@ -15,6 +15,7 @@ from service.api.recent_history import NewestHistory
 from service.core.errors import StateError
 from service.core.model import AttributeName, TransitionKind
 from service.usecases.answers import NOTHING_KNOWN, AttributeRef, News, StateHead, TransitionInfo
+from tests.waiting import BOUND_SECONDS
 
 PATH = "/api/v1/uinds"
 ONE, OTHER = (AttributeRef(number, AttributeName("s", "t", str(number))) for number in (1, 2))
@@ -157,6 +158,30 @@ def test_refusals_are_not_kept() -> None:
         assert service.computed == 5
         service.status = 200
         assert (await service.ask())[0] == 200
+
+    asyncio.run(run())
+
+
+def test_who_waited_for_what_is_not_kept_waits_for_nobody_else() -> None:
+    async def run() -> None:
+        service = Service()
+        service.status = 422
+        service.gate.clear()
+        asking = [asyncio.create_task(service.ask()) for _ in range(50)]
+
+        async def computed(number: int) -> None:
+            while service.computed < number:
+                await asyncio.sleep(0)
+
+        async with asyncio.timeout(BOUND_SECONDS):
+            for number in (1, 2):  # the second begins behind all questions
+                await computed(number)
+                service.gate.set()
+                await computed(number + 1)
+                service.gate.clear()
+            await computed(50)
+        service.gate.set()
+        assert {status for status, _, _ in await asyncio.gather(*asking)} == {422}
 
     asyncio.run(run())
 
