@@ -34,6 +34,8 @@ RANGE_RECORDS = 200_000
 """Offsets that one task reads at most."""
 CHUNK_KEYS = 20_000
 """Rows that are handed on at once."""
+OF_ROUTER = "__dbz__physicalTableIdentifier"
+"""What Debezium's ByLogicalTableRouter puts into keys of topics that it merges; the rows' own table says the same."""
 RECORD_BYTES = 256
 """What a record counts for where sizes decide: nobody has measured it."""
 
@@ -135,10 +137,18 @@ class KafkaSource:
 
     def tables(self) -> list[SourceTable]:
         found = []
+        given = {name for name, _ in self.options.keys}
         for (_, schema, name), seen in self._seen.items():
             names = dict(seen.columns)
-            key = tuple(column for column in seen.key_columns if column in names)
-            found.append(SourceTable(schema, name, seen.columns, key, row_images=True))
+            key = tuple(column for column in seen.key_columns if column != OF_ROUTER)
+            unsent = [column for column in key if column not in names]
+            if unsent and not given & {name, f"{schema}.{name}"}:  # a part of a key would bring rows together
+                raise SourceError(
+                    f"{self.location}: {unsent[0]!r} of the key of {schema}.{name} is not in its rows. Let the "
+                    f"connector send it (column.exclude.list, column.include.list), name columns that tell rows apart "
+                    f"with --key {schema}.{name}=COLUMN,..., or leave the table out with --exclude."
+                )
+            found.append(SourceTable(schema, name, seen.columns, () if unsent else key, row_images=True))
         return found
 
     def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:

@@ -399,6 +399,24 @@ def test_what_retention_removed_is_warned_of_unless_the_topic_is_compacted(
     assert summary.rows == 4
 
 
+def test_a_key_of_which_a_column_is_not_in_the_rows_is_refused_unless_another_is_given(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    """As of a connector that leaves the column out of rows: by what is left of the key, rows would be one."""
+    topic = cluster.topic()
+    for line in (1, 2):
+        row = {"order_id": 7, "item": f"item {line}"}
+        event = {"op": "c", "before": None, "after": row, "source": {"schema": "shop", "table": "lines"}}
+        key = {"order_id": 7, "line_no": line, "__dbz__physicalTableIdentifier": "shop.lines"}
+        cluster.producer.send(topic, orjson.dumps(event), key=orjson.dumps(key), partition=0)
+    cluster.producer.flush()
+    address = f"kafka://{cluster.servers}/{topic}"
+    with pytest.raises(SourceError, match=r"'line_no' of the key of shop\.lines is not in its rows.*--key shop\."):
+        bootstrap(spark, database_url, address)
+    assert bootstrap(spark, database_url, address, keys=(("lines", ("order_id", "item")),)).rows == 2
+    assert query(database_url, "select key_columns from tracked_table") == [(["order_id", "item"],)]
+
+
 def test_keys_that_changed_their_partition_are_refused(
     spark: SparkSession, database_url: str, cluster: Cluster
 ) -> None:
