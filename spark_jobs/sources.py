@@ -18,6 +18,7 @@ from service.core.tuples import TUPLE_TYPE, tuple_name
 from service.store.feed_start import FeedStart
 from service.store.keys import TrackedKey
 from service.store.source_constraints import UNCONSTRAINED, Constraints
+from service.usecases.register_corpora import has_key
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
 if TYPE_CHECKING:
@@ -224,6 +225,12 @@ def open_source(options: Options) -> Source:
         from spark_jobs.kafka_source import KafkaSource
 
         return KafkaSource(options)
+    if "://" in options.source and has_key(options.source):  # it would be kept and shown, and is in each message
+        raise SourceError(
+            "The state keeps no passwords: leave user and key out of the address, and give them in settings that "
+            "executors have as well: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, "
+            "spark.hadoop.fs.s3a.access.key and .secret.key in spark-defaults.conf or core-site.xml for s3a://."
+        )
     from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
     from spark_jobs.csv_source import CsvSource
     from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS

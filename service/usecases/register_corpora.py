@@ -118,7 +118,7 @@ def _check_folder(name: str, folder: str) -> None:
         raise SourceError(f"The {name} {folder!r} has a character that no path has.")
     if "://" not in folder and not PurePosixPath(folder).is_absolute():
         raise SourceError(f"The {name} {folder!r} is relative: give a path from the root, or an address.")
-    if "://" in folder and _has_key(folder):
+    if "://" in folder and has_key(folder):
         raise SourceError(
             f"The state keeps no passwords: leave user and key out of the {name}, and give them to the processes that "
             "refresh, in their settings: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, "
@@ -126,7 +126,7 @@ def _check_folder(name: str, folder: str) -> None:
         )
 
 
-def _has_key(folder: str) -> bool:
+def has_key(folder: str) -> bool:
     """Say whether an address names a user and a key; a slash in a key ends what comes before a path."""
     authority, _, rest = folder.partition("://")[2].partition("/")
     user, at, _ = authority.rpartition("@")

@@ -140,6 +140,14 @@ def test_the_password_of_a_source_is_not_kept(source_url: str) -> None:
     assert "secret" not in source.location
 
 
+@pytest.mark.parametrize("address", ["s3://KEY:hidden@bucket/shop", "s3a://KEY:a/hidden@bucket/shop"])
+def test_keys_in_an_address_of_files_are_refused_unsaid(address: str) -> None:
+    """They would be kept with the source, and stand in messages."""
+    with pytest.raises(SourceError, match="leave user and key out of the address, and give them in settings") as error:
+        open_source(Options(address, "shop"))
+    assert "hidden" not in str(error.value)
+
+
 def test_a_table_that_may_not_be_read_is_named(
     spark: SparkSession, database_url: str, source_url: str, postgres_server
 ) -> None:
