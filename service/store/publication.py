@@ -30,7 +30,7 @@ from service.store.generation import (
     registry_name,
 )
 from service.store.keys import put_keys
-from service.store.locks import end_sessions
+from service.store.locks import JOIN_COMPACTION_LOCK, end_sessions
 from service.store.row_images import clear_row_images
 from service.store.shard_dealing import deal_again
 from service.store.shown_values import refuse_shards, shown_of_source
@@ -40,6 +40,8 @@ from service.store.stored_texts import forget_texts
 LOCK_TIMEOUT = "60s"
 """How long the switch waits for readers that hold gen_rec open, but for a backup, which has as long as it takes."""
 BACKUP_LOOK_SECONDS = 1.0
+COMPACTOR_LOOK = "1s"
+"""How long the switch stands in the line for the compactor's lock before it tells that it waits, and can be ended."""
 
 
 def publish(
@@ -51,14 +53,14 @@ def publish(
 ) -> int:
     """Make a generation the served state, in one transaction, and return the new version; `tidy_up` is for behind it.
 
-    `served` is the state that the generation was built on. A backup, which `telling` hears of, is waited for. Raises
-    StateError when another state is served now, or when other readers hold gen_rec for longer than a minute; then
-    nothing has changed.
+    `served` is the state that the generation was built on. A backup, and whoever indexes rows of the source for joins,
+    are waited for, which `telling` hears of. Raises StateError when another state is served now, or when other readers
+    hold gen_rec for longer than a minute; then nothing has changed.
     """
     version = served.version + 1
     with connection.cursor() as cursor:
-        while not _took_tables(cursor, generation.number):
-            telling("waiting for the end of a backup")
+        while not (is_alone := _shut_out_compactor(cursor, source.name)) or not _took_tables(cursor, generation.number):
+            telling(f"waiting for the end of {'a backup' if is_alone else 'the indexing of rows for joins'}")
         found, _ = versions.read_served(cursor)
         if found != served.version:
             connection.rollback()
@@ -108,6 +110,26 @@ def tidy_up(connection: Any) -> None:
         cursor.execute("ANALYZE cluster; ANALYZE uind; ANALYZE attribute; ANALYZE row_image")
     connection.commit()
     clear_row_images(connection)
+
+
+def _shut_out_compactor(cursor: Any, source_name: str) -> bool:
+    """Keep away whoever indexes rows of the source for joins; False where one is at it, which may take many minutes.
+
+    What it has written refers to tables that go, which cannot until its end: all readers would wait behind that.
+    """
+    cursor.execute(
+        "SELECT FROM join_tracked JOIN tracked_table USING (table_id) JOIN source USING (source_id) WHERE name = %s",
+        (source_name,),
+    )
+    if not cursor.rowcount:
+        return True
+    cursor.execute(f"SET LOCAL lock_timeout = '{COMPACTOR_LOOK}'")
+    try:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (JOIN_COMPACTION_LOCK,))
+    except psycopg2.errors.LockNotAvailable:
+        cursor.connection.rollback()
+        return False
+    return True
 
 
 def _took_tables(cursor: Any, number: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -229,7 +229,12 @@ def test_what_a_truncate_empties_is_measured_anew(database_url: str, stream: Str
     require_exact(stream, found)
 
 
-def bootstrap_again(url: str, tables: Tables, settings: Mapping[str, object] | None = None) -> None:
+def bootstrap_again(
+    url: str,
+    tables: Tables,
+    settings: Mapping[str, object] | None = None,
+    telling: Callable[[str], None] = lambda _: None,
+) -> None:
     """Put what tables hold now in the place of the state, as a bootstrap of their source with --replace does."""
     state, named = states.expected(tables), [f"s.{table}.{column}" for table, column in tables.names()]
     ids = {name: i for i, name in enumerate(named, 1)}
@@ -261,7 +266,8 @@ def bootstrap_again(url: str, tables: Tables, settings: Mapping[str, object] | N
             [NewTable("s", table, (None, "s", table)) for table in tables.columns],
             keys=[NewKey(*key) for key in keys],
         )
-        publish(connection, served, SourceDescription("s", "csv", "-", settings or {}, insert_only=False), generation)
+        source = SourceDescription("s", "csv", "-", settings or {}, insert_only=False)
+        publish(connection, served, source, generation, telling)
 
 
 def test_nothing_is_left_of_values_of_an_attribute_that_was_dropped(

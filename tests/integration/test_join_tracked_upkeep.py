@@ -13,7 +13,7 @@ import pytest
 from service.core import join_layout, join_parts
 from service.core.errors import NotFoundError, StateError
 from service.join_tracking import index_tables
-from service.store import join_tracked_compaction
+from service.store import join_tracked_compaction, publication
 from service.store.database import make_engine
 from service.store.generation import NewTable
 from service.store.join_tracked import COMMAND_NAME, add_tables, remove_tables
@@ -25,6 +25,7 @@ from service.usecases.join_tracked import JoinCompactor
 from service.usecases.joinable import JoinQuery, find_joinable
 from tests import kept_rows, states
 from tests.following import Stream, consume
+from tests.integration.test_histogram_upkeep import bootstrap_again
 from tests.integration.test_join_tracked import (
     CONTENT,
     ask,
@@ -108,6 +109,30 @@ def test_a_bootstrap_has_the_same_tables_indexed_anew(database_url: str, stream:
     with indexes_of(database_url) as indexes:
         JoinCompactor(indexes).look()
     assert told(ask(database_url, [("1",)])) == brute_force(stream.tables, [("1",)], ["orders"])
+
+
+def test_a_bootstrap_waits_for_whoever_indexes_rows_of_its_source(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it holds what readers need: what is written of an index holds the tables that the bootstrap replaces."""
+    index(database_url, "s.orders")
+    monkeypatch.setattr(publication, "LOCK_TIMEOUT", "1s")
+    told: list[str] = []
+    with closing(psycopg2.connect(database_url)) as indexing, indexing.cursor() as cursor:
+
+        def end(what: str) -> None:
+            told.append(what)
+            states.execute(database_url, "set lock_timeout = '1s'; lock table gen_rec in access share mode")
+            indexing.commit()
+            cursor.execute("select pg_advisory_unlock_all()")
+
+        cursor.execute("select pg_advisory_lock(%s)", (JOIN_COMPACTION_LOCK,))
+        cursor.execute(
+            "insert into join_segment (table_id, bucket_bits, layout) select table_id, 0, '' from join_tracked"
+        )
+        bootstrap_again(database_url, stream.tables, telling=end)
+    assert told == ["waiting for the end of the indexing of rows for joins"]
+    assert listed(database_url) == [], "no rows are kept any longer"
 
 
 def test_what_cannot_be_indexed_is_told(database_url: str, stream: Stream) -> None:
