@@ -43,6 +43,7 @@ from spark_jobs.follow_source import ChangesDataSource
 from spark_jobs.hadoop_files import absolute
 from spark_jobs.job_folder import SOCKET_PATH_BYTES
 from spark_jobs.kafka_source import TopicsDataSource
+from spark_jobs.parallel import telling
 from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
@@ -420,3 +421,12 @@ def test_an_error_keeps_its_kind_on_the_way_through_spark(raised: type[SubsetdEr
         raise raised("Of a task.")
     error = told_error(RuntimeError(f"Traceback ...\n{through.value}\n\tat org.apache.spark"))
     assert (type(error), str(error)) == (told, "Of a task.")
+
+
+def test_what_a_database_refuses_is_told_without_reading_all_of_it_again() -> None:
+    with pytest.raises(RuntimeError) as through, telling_errors():
+        raise SourceError("Of a task.")
+    source: Any = SimpleNamespace(kind="postgres")
+    spark: Any = None
+    with pytest.raises(SourceError, match=r"^Of a task\.$"), telling(spark, source, []):
+        raise PySparkException(f"Traceback ...\n{through.value}\n\tat org.apache.spark")
