@@ -6,13 +6,16 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 from sqlalchemy import Engine
 
 from service.api import access as access_module
 from service.core.model import AttributeName
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Keys, Question
 from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import a_place, app_over, serving
@@ -164,6 +167,39 @@ def test_who_logs_in_next_sees_no_file_of_who_has_left(browser: Browser, engine:
         expect(page.locator("main")).not_to_contain_text("salar")
         assert all("401" in one for one in look.told)
         look.told.clear()
+
+
+def test_who_logs_out_leaves_no_name_in_the_memory_of_the_page(browser: Browser, engine: Engine) -> None:
+    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
+    held: list[tuple[Route, APIResponse]] = []
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/graph")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        expect(page.locator("a.node")).to_have_count(2)
+        assert [name in heap(page) for name in ("shop.orders", "customer_id")] == [True, True]
+        page.route("**/api/v1/foreign-keys?*limit=50*", lambda route: held.append((route, route.fetch())))
+        page.get_by_role("link", name="Foreign keys", exact=True).first.press("Enter")
+        wait_for(lambda: page.evaluate("1") and held)
+        page.get_by_role("button", name="Log out").press("Enter")
+        expect(page.get_by_label("Key", exact=True)).to_be_focused()
+        ((route, answer),) = held
+        with page.expect_event("requestfinished", lambda request: request == route.request):
+            route.fulfill(response=answer)  # was on its way when they left
+        wait_for(lambda: [name in heap(page) for name in ("shop.orders", "customer_id")] == [False, False])
+        assert all("401" in one for one in look.told)
+        look.told.clear()
+
+
+def heap(page: Page) -> str:
+    """Give all that the scripts of a page can still come to."""
+    parts: list[str] = []
+    looker = page.context.new_cdp_session(page)
+    looker.on("HeapProfiler.addHeapSnapshotChunk", lambda event: parts.append(event["chunk"]))
+    looker.send("HeapProfiler.takeHeapSnapshot")
+    looker.detach()
+    return "".join(parts)
 
 
 def test_what_was_said_of_a_deed_goes_after_a_while(browser: Browser, engine: Engine) -> None:

@@ -3,7 +3,7 @@
 const SESSION = "/api/v1/session";
 const KEPT = 60;
 const MOST_PAGES = 10;
-const kept = new Map();
+let kept = new Map(); // another one when all is forgotten: what is under way then is not kept
 let skew = 0, caller = null, isOfBefore = false; // who asks was told before another tab may have logged in
 
 /** An answer that is no success: `status`, the problem's detail as message, its `type`, and after how many seconds to ask again. */
@@ -21,11 +21,10 @@ export class NoAnswer extends Error {}
 
 /** Tell who asks and what for they may, `{name, scope, csrf_token}`; the last is null where no key is wanted. */
 export async function whoAsks() {
-  if (caller === null || isOfBefore) {
-    caller = JSON.parse((await send(SESSION, {})).text);
-    isOfBefore = false;
-  }
-  return caller;
+  if (caller !== null && !isOfBefore) return caller;
+  const mine = kept, found = JSON.parse((await send(SESSION, {})).text);
+  if (mine === kept) [caller, isOfBefore] = [found, false];
+  return found;
 }
 
 /** Log in: the service gives this browser a cookie for a key, which is not kept here. */
@@ -48,7 +47,7 @@ export function forget() {
 
 /** Ask for all anew, also who asks: who was away may come back with another state, whose version, and so its ETag, may be the same. */
 export function doubt() {
-  kept.clear();
+  kept = new Map();
   isOfBefore = true;
 }
 
@@ -63,13 +62,13 @@ export function path(base, parameters = {}) {
 
 /** Ask for JSON; the same object comes again while the answer is the same. */
 export async function get(url) {
-  const known = kept.get(url);
+  const mine = kept, known = mine.get(url);
   const { response, text } = await send(url, known ? { headers: { "If-None-Match": known.etag } } : {});
   if (response.status === 304 || known?.text === text) return known.body;
   const entry = { etag: response.headers.get("ETag"), text, body: JSON.parse(text) };
-  kept.delete(url);
-  if (entry.etag) kept.set(url, entry);
-  while (kept.size > KEPT) kept.delete(kept.keys().next().value); // a page left open stays small
+  mine.delete(url);
+  if (entry.etag) mine.set(url, entry);
+  while (mine.size > KEPT) mine.delete(mine.keys().next().value); // a page left open stays small
   return entry.body;
 }
 

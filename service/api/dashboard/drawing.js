@@ -6,7 +6,8 @@ import { BOX, place } from "./layout.js";
 
 const MARGIN = 20, LONGEST = 18;
 const FAR = 4; // pixels: who moves less has clicked
-let drawn = { key: null, spots: new Map() };
+const NOTHING = { key: null, spots: new Map() };
+let drawn = NOTHING;
 let sight = null;
 let drag = null, hasDragged = false; // here, as a drag goes on while its graph is drawn anew
 
@@ -51,6 +52,11 @@ export function drawing({ tables, edges }, links, picked, ofPaths, what = "IND")
     h("button", { type: "button", onclick: () => by(0.7), "aria-label": "Enlarge" }, "+"),
     h("button", { type: "button", onclick: () => by(1 / 0.7), "aria-label": "Make smaller" }, "−"),
     h("button", { type: "button", onclick: () => by(0) }, "Fit")));
+}
+
+export function forgetDrawing() {
+  drawn = NOTHING;
+  sight = drag = null;
 }
 
 const spread = (spots, axis) => Math.max(...spots.map((one) => one[axis])) - Math.min(...spots.map((one) => one[axis]));

@@ -1,7 +1,7 @@
 // Owns the view of the graph of INDs: its components first, then the tables inside, then the INDs between two of them.
 
 import { get, getAll, getPages, path } from "./api.js";
-import { drawing } from "./drawing.js";
+import { drawing, forgetDrawing } from "./drawing.js";
 import { h, s } from "./dom.js";
 import { counted, keyOf, number, percent, scored, short, side, to } from "./format.js";
 import { declaredBetween, known, ofComponent, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
@@ -26,6 +26,10 @@ export const graph = {
   isOfVersion: true,
   seconds: 5,
   leastMs: 5000,
+  forget: () => {
+    kept = { parts: [] };
+    forgetDrawing();
+  },
   load: async (parameters) => {
     const { corpus, component, component_of, around, from, to: end, contains, cursor } = parameters;
     const base = corpus ? `/api/v1/corpora/${encodeURIComponent(corpus)}/graph` : "/api/v1/graph";
@@ -132,18 +136,21 @@ let kept = { parts: [] };
 
 /** Ask for the foreign keys; while what they are made of is the same, so are the lists that are given. */
 async function foreignKeysKnown() {
+  const before = kept;
   const [refreshes, decisions, declared] = await Promise.all([
     get("/api/v1/foreign-keys/refreshes"), getPages(path("/api/v1/foreign-keys/decisions", { limit: 1000 })), getPages(path("/api/v1/foreign-keys/declared", { limit: 1000 })),
   ]);
   const isFound = refreshes.items.some((one) => one.method === "combined");
   const candidates = isFound ? await getPages(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null;
   const parts = [candidates?.items ?? [], decisions.items, declared.items];
-  const isSame = (part, i) => part.length === kept.parts[i]?.length && part.every((one, at) => one === kept.parts[i][at]);
+  const isSame = (part, i) => part.length === before.parts[i]?.length && part.every((one, at) => one === before.parts[i][at]);
+  let now = before;
   if (!parts.every(isSame)) {
     const items = known(candidates, decisions, declared.items);
-    kept = { parts, items, declared: items.filter((one) => one.isDeclared) };
+    now = { parts, items, declared: items.filter((one) => one.isDeclared) };
+    if (kept === before) kept = now; // else who asked may have left
   }
-  return { ...kept, isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
+  return { ...now, isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
 }
 
 const search = ({ corpus, layer, contains }) => h("form.choice", {
