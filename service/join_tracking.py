@@ -39,8 +39,11 @@ def list_indexes(url: str) -> list[TrackedIndex]:
 
 @contextmanager
 def compacting_joins(url: str) -> Iterator[None]:
-    """Keep the log of rows that changed of indexed tables short, beside the consumer."""
+    """Keep the log of rows that changed of indexed tables short, beside the consumer, whose end nothing holds up."""
     with closing(PostgresTrackedIndexes(url)) as indexes:
         compactor = JoinCompactor(indexes)
         with running_every({"index of joinable tables": (LOOK_SECONDS, compactor.look)}):
-            yield
+            try:
+                yield
+            finally:  # of a large table it takes minutes
+                indexes.end()

@@ -7,8 +7,9 @@ number of segments doubles. When as many rows have changed as the table had, all
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg2
@@ -29,8 +30,13 @@ from service.usecases.join_tracked import Backlog
 
 COMPACTOR_NAME = "subsetd joins"
 
+CANCELLED = "57014"
+
 SEGMENT_CELLS = 2_000_000
 """A segment is made of at most so many cells, which some 150 MB of memory hold."""
+
+AGAIN_SECONDS = 0.1
+"""A cancel that comes between two statements of a compaction cancels nothing: it is repeated."""
 
 BACKLOG = """
 select t.table_id, t.built_version is null as is_new, coalesce(sum(octet_length(row_keys)), 0) / 16 as changed
@@ -64,6 +70,10 @@ class PostgresTrackedIndexes:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine = make_engine(url, COMPACTOR_NAME, pool_size=1, max_overflow=0)
+        self._connection: Any = None
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._is_over = False
 
     def backlog(self) -> list[Backlog]:
         with self._engine.connect() as connection:
@@ -74,14 +84,27 @@ class PostgresTrackedIndexes:
             if not is_alone:
                 return False
             connection.set_session(isolation_level="REPEATABLE READ")
+            self._connection = connection
+            self._is_idle.clear()
             try:
+                if self._is_over:
+                    return False
                 _compact(connection, table_id)
                 connection.commit()
             except psycopg2.Error as error:
-                if error.pgcode not in (*OTHERS_IN_THE_WAY, IS_GONE):
+                if error.pgcode not in (*OTHERS_IN_THE_WAY, IS_GONE, *([CANCELLED] if self._is_over else [])):
                     raise
                 return False
+            finally:
+                self._is_idle.set()
         return True
+
+    def end(self) -> None:
+        """End the compaction at work, which changes nothing then, and let none begin; may be called by any thread."""
+        self._is_over = True
+        while not self._is_idle.wait(AGAIN_SECONDS):
+            with suppress(psycopg2.Error):
+                self._connection.cancel()
 
     def close(self) -> None:
         self._engine.dispose()

@@ -12,11 +12,12 @@ import pytest
 
 from service.core import join_layout, join_parts
 from service.core.errors import NotFoundError, StateError
-from service.join_tracking import index_tables
+from service.join_tracking import compacting_joins, index_tables
 from service.store import join_tracked_compaction, publication
 from service.store.database import make_engine
 from service.store.generation import NewTable
 from service.store.join_tracked import COMMAND_NAME, add_tables, remove_tables
+from service.store.join_tracked_compaction import COMPACTOR_NAME
 from service.store.join_tracked_search import PostgresTrackedTables
 from service.store.locks import JOIN_COMPACTION_LOCK, is_held
 from service.store.publication import _put_tables
@@ -227,6 +228,24 @@ def test_a_table_that_is_being_indexed_is_untracked_when_it_is_and_batches_do_no
         assert indexes.compact(table_id)
         removing[0].result(BOUND_SECONDS)
     assert listed(database_url) == []
+
+
+def test_whoever_stops_to_follow_does_not_wait_until_a_table_is_indexed(database_url: str, stream: Stream) -> None:
+    """A large one takes minutes. Here it would take for ever."""
+    add_tables(database_url, ["s.orders", "s.customers"])
+    waits = (
+        "select from pg_locks join pg_stat_activity using (pid) "
+        f"where not granted and datname = current_database() and application_name = '{COMPACTOR_NAME}'"
+    )
+
+    def follow() -> None:
+        with compacting_joins(database_url):
+            wait_for(lambda: states.query(database_url, waits) != [])
+
+    with ThreadPoolExecutor(1) as other, psycopg2.connect(database_url) as connection:
+        connection.cursor().execute("lock table row_image in access exclusive mode")
+        other.submit(follow).result(BOUND_SECONDS)
+    assert [one.built_version for one in listed(database_url)] == [None, None]
 
 
 def test_a_table_that_is_untracked_before_it_is_its_turn_is_told(database_url: str, stream: Stream) -> None:
