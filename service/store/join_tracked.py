@@ -16,7 +16,7 @@ from service.usecases.join_tracked import TrackedIndex
 COMMAND_NAME = "subsetd join index"
 
 LOCK_OUT_BATCHES = "lock table join_tracked in share row exclusive mode"
-LOCK_OUT_COMPACTOR = "select pg_advisory_xact_lock(:lock)"
+LOCK_OUT_COMPACTOR = "select pg_advisory_xact_lock(:lock, :table_id)"
 """Before batches are: they would wait for a compaction at work, and it for this."""
 
 TABLES = "select table_id, row_images and key_columns <> '{}' as has_images, schema_name, table_name from tracked_table"
@@ -79,9 +79,11 @@ def remove_tables(url: str, names: Sequence[str]) -> None:
     """Have tables indexed no longer. Raises NotFoundError for one that is none."""
     with _writing(url) as engine, engine.begin() as connection:
         found = _named({f"{row[2]}.{row[3]}": row for row in connection.execute(text(TABLES))}, names)
-        connection.execute(text(LOCK_OUT_COMPACTOR), {"lock": JOIN_COMPACTION_LOCK})
+        table_ids = sorted({row.table_id for row in found})
+        for table_id in table_ids:
+            connection.execute(text(LOCK_OUT_COMPACTOR), {"lock": JOIN_COMPACTION_LOCK, "table_id": table_id})
         connection.execute(text(LOCK_OUT_BATCHES))
-        connection.execute(text(REMOVE), {"table_ids": [row.table_id for row in found]})
+        connection.execute(text(REMOVE), {"table_ids": table_ids})
 
 
 def list_tables(engine: Engine) -> list[TrackedIndex]:

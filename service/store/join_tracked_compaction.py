@@ -80,7 +80,7 @@ class PostgresTrackedIndexes:
             return [Backlog(*row) for row in connection.execute(text(BACKLOG))]
 
     def compact(self, table_id: int, *, waiting: bool = False) -> bool:
-        with connect(self._url, COMPACTOR_NAME) as connection, _alone(self._url, waiting) as is_alone:
+        with connect(self._url, COMPACTOR_NAME) as connection, _alone(self._url, table_id, waiting) as is_alone:
             if not is_alone:
                 return False
             connection.set_session(isolation_level="REPEATABLE READ")
@@ -111,10 +111,10 @@ class PostgresTrackedIndexes:
 
 
 @contextmanager
-def _alone(url: str, waiting: bool) -> Iterator[bool]:
-    """Be the one compactor, before the compaction's transaction has its snapshot."""
+def _alone(url: str, table_id: int, waiting: bool) -> Iterator[bool]:
+    """Be the one compactor of a table, before the compaction's transaction has its snapshot."""
     with connect(url, COMPACTOR_NAME) as connection, releasing_locks(connection), connection.cursor() as cursor:
-        cursor.execute(f"select pg_{'' if waiting else 'try_'}advisory_lock(%s)", (JOIN_COMPACTION_LOCK,))
+        cursor.execute(f"select pg_{'' if waiting else 'try_'}advisory_lock(%s, %s)", (JOIN_COMPACTION_LOCK, table_id))
         is_alone = waiting or cursor.fetchone()[0]
         connection.commit()
         yield is_alone

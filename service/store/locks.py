@@ -36,8 +36,8 @@ COMPACTION_LOCK = 0x73756273657466
 RETENTION_LOCK = 0x73756273657468
 """Transaction advisory lock of the one who drops old history."""
 
-JOIN_COMPACTION_LOCK = 0x73756273657467
-"""Session advisory lock of the one who indexes rows of tracked tables for joins."""
+JOIN_COMPACTION_LOCK = 0x73756277
+"""First half of the advisory lock (two keys: this and table_id) of the one who indexes rows of a table for joins."""
 
 SAMPLE_LOCK = 0x73756273657469
 """Transaction advisory lock of the one who looks at coefficients."""

@@ -200,10 +200,38 @@ def test_whoever_has_indexed_a_table_lets_the_next_one_do_so_at_once(
 ) -> None:
     """Also before the server has noticed that the session has ended."""
     (table_id,) = add_tables(database_url, ["s.orders"])
-    held = held_at_ends(monkeypatch, join_tracked_compaction, database_url, is_held(JOIN_COMPACTION_LOCK))
+    held = held_at_ends(
+        monkeypatch, join_tracked_compaction, database_url, is_held(JOIN_COMPACTION_LOCK, str(table_id))
+    )
     with indexes_of(database_url) as indexes:
         assert indexes.compact(table_id)
     assert held == [False, False], "at the ends of the lock's session and of the other"
+
+
+def test_while_a_table_is_indexed_the_log_of_another_is_folded(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes minutes for a large one, in which the log of a busy one would come to be slow to read."""
+    index(database_url, "s.customers")
+    send(stream, "customers", None, ["1", "ada", "bob", None])
+    consume(database_url, stream)
+    (table_id,) = add_tables(database_url, ["s.orders"])
+    real = join_tracked_compaction._put
+    folded: list[bool] = []
+
+    def meddling(*values: Any) -> None:
+        real(*values)
+        if not folded:
+            folded.append(False)
+            with indexes_of(database_url) as others:
+                (customers,) = (one.table_id for one in others.backlog() if one.changed)
+                folded[0] = others.compact(customers)
+
+    monkeypatch.setattr(join_tracked_compaction, "_put", meddling)
+    with indexes_of(database_url) as indexes:
+        assert indexes.compact(table_id)
+    assert folded == [True]
+    assert [(one.built_version is None, one.changed) for one in listed(database_url)] == [(False, 0), (False, 0)]
 
 
 def test_a_table_that_is_being_indexed_is_untracked_when_it_is_and_batches_do_not_wait(
