@@ -6,7 +6,7 @@ import errno
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from service.core.errors import SubsetdError
@@ -50,7 +50,9 @@ def serve_until(
             while not server.started and not ended.wait(0.02):
                 pass
             if server.started:
-                on_started(listening.getsockname()[1])
+                # Where the disk is full, or nobody reads, `failed` is to be looked at all the same.
+                with suppress(OSError, SystemExit):
+                    on_started(listening.getsockname()[1])
             while not ended.is_set():
                 if failed.wait(0.2):
                     server.should_exit = True

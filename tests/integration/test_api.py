@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.api import cursors
 from service.api.problems import EXPLANATIONS, Check
 from service.core.model import AttributeName
+from service.server import serve_until
 from service.store import dead_letters, migrate
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
@@ -419,3 +422,18 @@ def test_a_database_that_is_away_is_a_problem_until_it_is_back() -> None:
                 assert client.get("/api/v1/uinds").json()["version"] == 1
             problem(client.get("/api/v1/state"), 503, "unavailable")
         engine.dispose()
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), SystemExit(1)])
+def test_what_fails_ends_the_service_also_where_its_address_cannot_be_told(
+    database_url: str, fault: BaseException
+) -> None:
+    engine = make_engine(database_url, "test-api")
+    failed = threading.Event()
+
+    def tell(_port: int) -> None:
+        failed.set()
+        raise fault
+
+    serve_until(app_over(engine), "127.0.0.1", 0, failed, tell)
+    engine.dispose()
