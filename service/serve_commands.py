@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from service import feed_wiring, wiring
 from service.beside_service import beside_the_service
-from service.config import Settings
+from service.config import Settings, place_of
 from service.consumer_process import ConsumerProcess
 from service.core.errors import FeedError
 from service.feed_options import OnErrorOption, SourcesOption, feed_settings
@@ -87,5 +87,5 @@ def run(
 
 def _say_address(settings: Settings) -> Callable[[int], None]:
     return lambda port: err.print(
-        f"Serving on http://{settings.host}:{port} (dashboard: /, routes: /docs)", highlight=False
+        f"Serving on http://{place_of(settings.host, port)} (dashboard: /, routes: /docs)", highlight=False
     )

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from service.config import Settings
+from service.config import Settings, place_of
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter, TransitionFilter, TransitionInfo
 from service.usecases.foreign_key_ports import KeySnapshot
@@ -119,7 +119,7 @@ def play(
 
 def show_next(host: str, port: int, out: Console) -> None:
     """Say where the answers are, and what to try."""
-    base = f"http://{host}:{port}"
+    base = f"http://{place_of(host, port)}"
     # Whoever came by `make demo` has no `subsetd` on the PATH.
     command = "subsetd" if shutil.which("subsetd") else sys.argv[0]
     out.print(

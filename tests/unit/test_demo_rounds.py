@@ -40,3 +40,9 @@ def test_what_to_try_next_can_be_typed_as_it_is_shown(
     shown = io.StringIO()
     demo.show_next("127.0.0.1", 8321, Console(file=shown, width=200))
     assert f"   {command} bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then {command} inds" in shown.getvalue()
+
+
+def test_an_address_of_ipv6_can_be_opened_as_it_is_shown() -> None:
+    shown = io.StringIO()
+    demo.show_next("::1", 8321, Console(file=shown, width=200))
+    assert " http://[::1]:8321/docs" in shown.getvalue()
