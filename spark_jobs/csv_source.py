@@ -31,7 +31,7 @@ from spark_jobs.csv_text import (
     ragged_record,
     split_record,
 )
-from spark_jobs.hadoop_files import absolute
+from spark_jobs.hadoop_files import absolute, hadoop_settings
 from spark_jobs.sources import (
     Fault,
     Options,
@@ -93,6 +93,7 @@ class CsvReader:
         self.encoding = encoding
         self.has_header = has_header
         self.columns = columns
+        self.hadoop = hadoop_settings()  # the driver's, also where tasks run
         self._filesystem: pafs.FileSystem | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class CsvReader:
     @property
     def filesystem(self) -> pafs.FileSystem:
         if self._filesystem is None:
-            self._filesystem, _ = find_file_system(self.location)
+            self._filesystem, _ = find_file_system(self.location, self.hadoop)
         return self._filesystem
 
     def read(self, split: Split) -> Iterator[pa.Table]:

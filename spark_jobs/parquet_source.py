@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from service.core.errors import SourceError
 from service.core.exclusion import not_excluded
-from spark_jobs.hadoop_files import absolute
+from spark_jobs.hadoop_files import absolute, hadoop_settings
 from spark_jobs.sources import (
     Fault,
     Options,
@@ -48,15 +48,16 @@ class ParquetReader:
 
     def __init__(self, location: str) -> None:
         self.location = location
+        self.hadoop = hadoop_settings()  # the driver's, also where tasks run
         self._filesystem: pafs.FileSystem | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"location": self.location, "_filesystem": None}
+        return {**self.__dict__, "_filesystem": None}
 
     def open(self, path: str) -> pq.ParquetFile:
         """Open a file; raise SourceError when it cannot be read or is no Parquet."""
         if self._filesystem is None:
-            self._filesystem, _ = find_file_system(self.location)
+            self._filesystem, _ = find_file_system(self.location, self.hadoop)
         try:
             return open_parquet(self._filesystem, path)
         except (OSError, pa.ArrowException) as error:

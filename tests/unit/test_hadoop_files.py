@@ -10,13 +10,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
 from service.core.corpus import CorpusKind
 from service.core.errors import SourceError
 from spark_jobs.corpus_index import CorpusIndex
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings, require_scheme
+from spark_jobs.sources import Options, open_source
 from tests.corpus_reading import Reading, fault_of, held, keys_of, put
 
 SITE = """<configuration>
@@ -146,3 +149,18 @@ def test_settings_are_those_of_spark_and_hadoop_and_go_along_to_tasks(configured
     hadoop_settings.cache_clear()
     with pytest.raises(SourceError, match="settings of Hadoop or Spark cannot be read"):
         hadoop_settings()
+
+
+def test_tasks_read_tables_by_the_settings_of_the_driver(configured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the machine that a task runs on do not count."""
+    put(configured / "data" / "of_csv" / "t.csv", b"n\n1\n2\n")
+    (configured / "data" / "of_parquet").mkdir()
+    pq.write_table(pa.table({"n": ["1", "2"]}), configured / "data" / "of_parquet" / "t.parquet")
+    sources = [open_source(Options(f"viewfs://lakes/data/{name}", "s")) for name in ("of_csv", "of_parquet")]
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    hadoop_settings.cache_clear()
+    for source in sources:
+        reader = pickle.loads(pickle.dumps(source.reader()))
+        (split,) = source.splits(1 << 20, lambda function, items: [function(item) for item in items])
+        (table,) = reader.read(split)
+        assert table.column(0).to_pylist() == ["1", "2"]
