@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 from service.core.errors import SourceError
 from service.core.exclusion import not_excluded
 from spark_jobs.csv_text import (
+    NEVER_CLOSED,
     Bytes,
     Dialect,
     broken_quote,
@@ -48,8 +49,11 @@ BLOCK_BYTES = 4 << 20
 """What Arrow parses at a time; it grows for a record that is longer."""
 LOOK_AHEAD_BYTES = 64 << 10
 """How far a range reads beyond its end at first, to find the end of its last record."""
+RECORD_BYTES = 1 << 30
+"""What a record may have: no block of Arrow's is larger."""
 COUNTED_BYTES = 16 << 20
 """How much is read at a time to count the lines before a fault."""
+ENDLESS = "the record has no end within 1 GiB. Close its quote, or name another --quote"
 BOM = b"\xef\xbb\xbf"
 _NUMBER_OR_MOMENT = re.compile(
     r"\s*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"
@@ -147,7 +151,7 @@ class CsvReader:
     def _header(self, path: str) -> tuple[list[str], int]:
         size = 1 << 16
         while True:
-            raw = self._slice(path, 0, size)
+            raw = bytes(self._slice(path, 0, size))
             is_whole = len(raw) < size
             text = self._decoded(raw, path, is_whole) if self._must_be_whole else raw
             start = len(BOM) if text.startswith(BOM) else 0
@@ -155,8 +159,10 @@ class CsvReader:
             while start < len(data) and data[start] in (10, 13):  # blank lines are no records
                 start += 1
             end = end_of_line(data, start, self.dialect)
-            if end >= 0 or is_whole:
+            if end >= 0 or is_whole or self._is_broken(data[start:]):
                 break
+            if size >= RECORD_BYTES:
+                self._fail(path, start, ENDLESS)
             size *= 4
         end = len(text) if end < 0 else end
         record = text[start:end].rstrip(b"\r\n")
@@ -209,22 +215,30 @@ class CsvReader:
         # Both ends are looked for from the byte before them: a record may end exactly there.
         first = part.start if part.is_first else part.start - 1
         last = part.end - 1 - first
-        look_ahead = LOOK_AHEAD_BYTES
+        look_ahead, start = LOOK_AHEAD_BYTES, 0
         while True:
             data = np.frombuffer(self._slice(part.path, first, part.end + look_ahead), np.uint8)
             if len(data) <= last:
                 raise SourceError(
                     f"{part.path}: the file became shorter while it was read. Bootstrap it when it is at rest."
                 )
+            if not part.is_first:
+                before = self._before(data[0], part.start_quoted)
+                start = end_of_record(data[: last + 1], 0, before, self.dialect)
+                if not 0 <= start <= last:  # no record begins here: nothing is to be read behind it
+                    return data[:0], part.start
             end = end_of_record(data, last, self._before(data[last], part.end_quoted), self.dialect)
-            if end >= 0 or len(data) < part.end + look_ahead - first:
+            if end >= 0 or len(data) < part.end + look_ahead - first or self._is_broken(data[start:]):
                 break
-            look_ahead *= 8
-        end = len(data) if end < 0 else end
-        start = 0 if part.is_first else end_of_record(data, 0, self._before(data[0], part.start_quoted), self.dialect)
-        if start < 0 or start >= end:
-            return data[:0], part.start
-        return data[start:end], first + start
+            if look_ahead >= RECORD_BYTES:
+                self._fail(part.path, first + last, ENDLESS)
+            look_ahead = min(8 * look_ahead, RECORD_BYTES)
+        return data[start : len(data) if end < 0 else end], first + start
+
+    def _is_broken(self, data: Bytes) -> bool:
+        """Tell whether a quote is where none may be, as is told of it then: to read on for an end would be in vain."""
+        fault = broken_quote(data, self.dialect)
+        return fault is not None and fault[1] != NEVER_CLOSED
 
     def _before(self, byte: np.uint8, is_quoted: bool) -> bool:
         """Tell whether the place before a byte is inside quotes, when it is known of the place after it."""

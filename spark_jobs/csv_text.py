@@ -18,6 +18,7 @@ from service.core.compiled import kernel
 
 Bytes = NDArray[np.uint8]
 
+NEVER_CLOSED = "a quote is opened and never closed"
 _NEWLINE, _RETURN = 10, 13
 
 
@@ -97,7 +98,7 @@ def broken_quote(data: Bytes, dialect: Dialect) -> tuple[int, str] | None:
     if wrong:
         return min(wrong)
     if len(places) % 2:
-        return int(places[-1]), "a quote is opened and never closed"
+        return int(places[-1]), NEVER_CLOSED
     return None
 
 

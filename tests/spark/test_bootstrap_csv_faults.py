@@ -48,13 +48,8 @@ def test_a_bad_row_is_named_with_its_line_wherever_the_file_is_cut(
     assert way_out in said
 
 
-def test_a_fault_far_into_a_file_is_named_without_reading_it_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(GOOD + b"1,x\r\n" * 200_000 + BAD_ROWS["nul"][0])
-    source = open_source(Options(str(tmp_path), "s"))
-    splits = source.splits(100_000, lambda function, items: [function(item) for item in items])
+def sizes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give a list that fills with the sizes of what is read at once, where lines are counted by 50,000 bytes."""
     read: list[int] = []
     whole = CsvReader._slice
 
@@ -65,6 +60,63 @@ def test_a_fault_far_into_a_file_is_named_without_reading_it_at_once(
 
     monkeypatch.setattr(csv_source, "COUNTED_BYTES", 50_000)
     monkeypatch.setattr(CsvReader, "_slice", sliced)
+    return read
+
+
+def test_a_stray_quote_lets_no_range_read_the_rest_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(GOOD + BAD_ROWS["quote inside"][0] + b"1,x\r\n" * 200_000)
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = source.splits(100_000, lambda function, items: [function(item) for item in items])
+    read = sizes_read(monkeypatch)
+    (fault,) = (fault for split in splits if (fault := source.reader().check(split)))
+    assert "line 1002, column 'name': broken quoting: a quote stands inside" in source.reader().told(fault)
+    assert max(read) < 200_000
+
+
+def test_a_header_without_an_end_is_told_before_all_of_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = sizes_read(monkeypatch)
+    (tmp_path / "t.csv").write_bytes(b'id,na"me\r\n' + b"1,x\r\n" * 200_000)
+    with pytest.raises(SourceError, match=r"t\.csv, line 1: broken quoting: a quote stands inside"):
+        open_source(Options(str(tmp_path), "s"))
+    assert max(read) < 100_000
+    monkeypatch.setattr(csv_source, "RECORD_BYTES", 500_000)
+    (tmp_path / "t.csv").write_bytes(b'id,"name\r\n' + b"1,x\r\n" * 1_000_000)
+    with pytest.raises(SourceError, match=r"t\.csv, line 1: the record has no end within .*--quote"):
+        open_source(Options(str(tmp_path), "s"))
+    assert max(read) < 2_000_000
+
+
+def test_a_record_without_an_end_is_told_before_all_of_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = sizes_read(monkeypatch)
+    monkeypatch.setattr(csv_source, "RECORD_BYTES", 500_000)
+    (tmp_path / "t.csv").write_bytes(GOOD + b'7,"a\r\n' + b"1,x\r\n" * 200_000)
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = source.splits(100_000, lambda function, items: [function(item) for item in items])
+    (fault,) = (fault for split in splits if (fault := source.reader().check(split)))
+    assert "the record has no end within 1 GiB. Close its quote" in source.reader().told(fault)
+    assert max(read) < 700_000
+
+
+def test_a_header_of_megabytes_is_one(tmp_path: Path) -> None:
+    names = [f"a column that has the number {i}" for i in range(50_000)]
+    (tmp_path / "t.csv").write_text(f"{','.join(names)}\n")
+    (table,) = open_source(Options(str(tmp_path), "s")).tables()
+    assert [name for name, _ in table.columns] == names
+
+
+def test_a_fault_far_into_a_file_is_named_without_reading_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(GOOD + b"1,x\r\n" * 200_000 + BAD_ROWS["nul"][0])
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = source.splits(100_000, lambda function, items: [function(item) for item in items])
+    read = sizes_read(monkeypatch)
     fault = source.reader().check(splits[-1])
     assert fault is not None
     assert "line 201002, column 'name': there is a NUL byte" in source.reader().told(fault)
