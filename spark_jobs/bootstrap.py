@@ -39,6 +39,7 @@ from service.store.generation import (
     create_registry,
     last_attribute_id,
     read_registry,
+    read_row_keys,
     read_served,
     read_source,
     require_replaceable,
@@ -195,7 +196,8 @@ class _Bootstrap:
         if self.options.check:
             assert self.options.database_url is not None
             with connect(self.options.database_url, DRIVER_NAME) as connection:
-                self.options = self.options.remembered(*read_source(connection, self.options.name))
+                remembered = self.options.remembered(*read_source(connection, self.options.name))
+                self.options = replace(remembered, keys=tuple(read_row_keys(connection, remembered.name).items()))
         source = open_source(self.options)
         self.stack.callback(source.close)
         return source

@@ -28,9 +28,13 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
     """Say of each table whether its rows are kept, as `--row-images` and `--key` want it; with what to warn of.
 
     By itself (`auto`) a table of Postgres gets images unless it has REPLICA IDENTITY FULL, a table of files when its
-    key is given, any other when its source asks for it. Raises SourceError for a key that the table does not have,
-    for a table without a key where images are wanted, and where either is given where no rows are kept.
+    key is given, any other when its source asks for it. A check keeps none, and tells rows apart as the state does.
+    Raises SourceError for a key that the table does not have, for a table without a key where images are wanted, and
+    where either is given where no rows are kept.
     """
+    if options.check:
+        keys = dict(options.keys)
+        return [replace(t, key_columns=keys.get(str(t), t.key_columns), row_images=False) for t in tables], []
     if options.insert_only or options.sketch_only:
         kind = "a sketch-only" if options.sketch_only else "an insert-only"
         if options.row_images == "always":

@@ -175,6 +175,19 @@ def read_source(connection: Any, name: str) -> tuple[dict[str, Any], bool, bool]
     return row[0], row[1], row[2]
 
 
+def read_row_keys(connection: Any, name: str) -> dict[str, tuple[str, ...]]:
+    """Give, by the names that a source's tables have there, the columns that tell their rows apart, where known."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT source_schema || '.' || source_table, key_columns FROM tracked_table "
+            "JOIN source USING (source_id) WHERE name = %s AND key_columns <> '{}'",
+            (name,),
+        )
+        found = {table: tuple(columns) for table, columns in cursor}
+    connection.commit()
+    return found
+
+
 def require_replaceable(connection: Any, name: str, replace: bool) -> None:
     """Raise StateError when the source is bootstrapped already and is not to be replaced."""
     with connection.cursor() as cursor:

@@ -415,6 +415,17 @@ def test_a_key_of_which_a_column_is_not_in_the_rows_is_refused_unless_another_is
         bootstrap(spark, database_url, address)
     assert bootstrap(spark, database_url, address, keys=(("lines", ("order_id", "item")),)).rows == 2
     assert query(database_url, "select key_columns from tracked_table") == [(["order_id", "item"],)]
+    assert bootstrap(spark, database_url, address, check=True).differences == [], "by the same key"
+
+
+def test_a_check_of_topics_of_whose_values_less_is_kept_keeps_no_rows(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    database.put("customers", {"id": 1, "name": "Ada"})
+    database.put("orders", {"id": 1, "name": "first"})
+    database.flush()
+    bootstrap(spark, database_url, database.address, row_images="never", store_values="none")
+    assert bootstrap(spark, database_url, database.address, check=True).differences == []
 
 
 def test_keys_that_changed_their_partition_are_refused(
