@@ -7,13 +7,13 @@ hold the half of one. Such records, and all behind them in their partitions, are
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from service.core.errors import RecordError
-from service.core.model import Decoded, Operation, RawRecord, RowChange, Table, TransactionMark
+from service.core.model import Decoded, FeedPosition, Operation, RawRecord, RowChange, Table, TransactionMark
 
 TRANSACTION_TOPIC = ".transaction"
 REMEMBERED_ENDS = 100_000
@@ -63,6 +63,9 @@ class _Transaction:
     seen: int = 0
     expected: int | None = None
     is_cut: bool = False
+    is_over: bool = False
+    end: FeedPosition | None = None
+    """Where its END is, in which the order of the source's commits shows."""
     _pages: dict[int, int] = field(default_factory=dict)
 
     def add(self, order: object) -> None:
@@ -84,9 +87,10 @@ class TransactionBuffer:
 
     Feed it with what each poll gave, decoded; `take` gives the records that can be applied now, in the order of each
     partition. A record that is held holds back all behind it in its partition, so that a feed's positions say what
-    was taken. Beyond the limits everything is given, and `is_whole` is False until the transactions that were cut
-    are complete. An END whose events have all been applied before, or do not come at all, holds nothing back. Nor
-    does a change that cannot be tied to a transaction: since one was given nobody knows what is whole.
+    was taken. So does an END whose events are still to come all transactions whose END is behind it. Beyond the limits
+    everything is given, and `is_whole` is False until the transactions that were cut are complete. An END whose events
+    have all been applied before, or do not come at all, is waited for no longer than the limits' seconds. A change
+    that cannot be tied to a transaction holds nothing back: since one was given nobody knows what is whole.
     """
 
     def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
@@ -99,6 +103,8 @@ class TransactionBuffer:
         self._known: dict[TransactionKey, _Transaction] = {}
         self._ahead: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
         """Transactions of which marks came and no event yet."""
+        self._ends: dict[tuple[str, int], deque[_Transaction]] = {}
+        """Of each partition with ENDs the transactions that are not over, in the order of these."""
         self._cut: set[TransactionKey] = set()
         self._must_give = self._has_untied = False
         self._note_topics(topics)
@@ -158,12 +164,15 @@ class TransactionBuffer:
             if known is None:  # a mark need not wait: nothing of the transaction is applied before an event is there
                 known = self._ahead.setdefault(key, _Transaction())
                 if len(self._ahead) > REMEMBERED_ENDS:
-                    self._ahead.popitem(last=False)
+                    self._ahead.popitem(last=False)[1].is_over = True
             known.grown_at = now
             if decoded.counts is not None:
                 known.expected = sum(n for name, n in decoded.counts.items() if self._is_followed(name))
                 if is_ahead and not known.expected:
                     self._ahead.pop(key, None)
+                elif known.end is None:
+                    known.end = record.position
+                    self._ends.setdefault((record.topic, record.partition), deque()).append(known)
             return None if is_ahead else key
         if not isinstance(decoded, RowChange):
             return None
@@ -191,12 +200,18 @@ class TransactionBuffer:
     def _waiting_places(self, now: float) -> Mapping[tuple[str, int], int]:
         """Find for each partition the first offset that has to wait; none when something has waited for too long.
 
-        A transaction waits when it is not complete, or when one of its records is behind one that waits.
+        A transaction waits when it is not complete, when one of its records is behind one that waits, or when its END
+        is behind that of one that waits or of which no event came yet.
         """
-        waiting = {held.key for held in self._held if held.key is not None and self._is_awaited(held.key)}
+        keys = {held.key for held in self._held if held.key is not None}
+        waiting = {key for key in keys if self._is_awaited(key)}
         if any(self._is_stuck(key, now) for key in waiting):
             return {}
+        ends = self._awaited_ends(now)
+        if not waiting and not ends:
+            return {}
         while True:
+            waiting |= self._behind_ends(keys, waiting, ends)
             firsts: dict[tuple[str, int], int] = {}
             behind = set()
             for record, _, key in self._held:
@@ -209,6 +224,33 @@ class TransactionBuffer:
             if not behind:
                 return firsts
             waiting |= behind
+
+    def _awaited_ends(self, now: float) -> dict[tuple[str, int], int]:
+        """Find for each partition with ENDs the first whose events are to come still; forget those that are over."""
+        found = {}
+        for place, ends in self._ends.items():
+            while ends and self._is_past(ends[0], now):
+                ends.popleft()
+            for one in ends:
+                if not one.is_complete and not self._is_past(one, now):
+                    assert one.end is not None
+                    found[place] = one.end.offset
+                    break
+        return found
+
+    def _behind_ends(
+        self, keys: Set[TransactionKey], waiting: Set[TransactionKey], ends: dict[tuple[str, int], int]
+    ) -> set[TransactionKey]:
+        """Find those of the keys whose END is behind the first of its partition in `ends`, or of those that wait."""
+        placed = [(key, known.end) for key in keys if (known := self._known.get(key)) is not None and known.end]
+        for key, (topic, partition, offset) in placed:
+            if key in waiting:
+                ends[topic, partition] = min(offset, ends.get((topic, partition), offset))
+        return {key for key, end in placed if key not in waiting and end.offset > ends.get(end[:2], end.offset)}
+
+    def _is_past(self, one: _Transaction, now: float) -> bool:
+        """Tell whether nothing waits for a transaction with an END any more: it is over, cut, or does not come."""
+        return one.is_over or one.is_cut or (not one.seen and now - one.grown_at >= self._limits.seconds)
 
     def _is_awaited(self, key: TransactionKey) -> bool:
         known = self._known.get(key)
@@ -237,7 +279,8 @@ class TransactionBuffer:
                 over.add(key)
         self._cut -= over
         for key in over:
-            self._known.pop(key, None)
+            if (known := self._known.pop(key, None)) is not None:
+                known.is_over = True
 
 
 def _taken(given: Sequence[_Held], is_whole: bool | None) -> Taken:

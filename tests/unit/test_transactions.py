@@ -95,6 +95,35 @@ def test_what_is_behind_a_waiting_record_waits_with_its_own_transaction() -> Non
     assert sorted(changes_of(source, buffer.take(0))) == ["7", "7", "8", "8"]
 
 
+@pytest.mark.parametrize("first", [[("lines", 0)], [("lines", 0), ("lines", 1)]])
+def test_a_transaction_waits_for_those_whose_end_is_before_its_own(first: list[tuple[str, int]]) -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
+    source.write("7", first)
+    source.write("8", [("orders", 0)])
+    for topic, partition in (("app.s.lines", 1), ("app.s.orders", 0), ("app.transaction", 0)):
+        source.poll(buffer, topic, partition)
+        assert changes_of(source, buffer.take(0)) == [], "8 is complete, but the source committed 7 before"
+    source.poll(buffer, "app.s.lines", 0)
+    taken = buffer.take(0)
+    assert (sorted(changes_of(source, taken)), taken.is_whole) == (["7"] * len(first) + ["8"], True)
+
+
+def test_an_end_whose_events_do_not_come_is_waited_for_once_and_cuts_nothing() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5))
+    for name in ("5", "6"):
+        source.write(name, [("lines", 0)])
+    source.write("7", [("orders", 0)])
+    source.poll(buffer, "app.transaction", now=100)
+    source.poll(buffer, "app.s.orders", now=104)
+    assert changes_of(source, buffer.take(104.9)) == []
+    taken = buffer.take(105)
+    assert (changes_of(source, taken), taken.is_whole) == (["7"], True)
+    source.write("8", [("orders", 0)])
+    for topic in ("app.transaction", "app.s.orders"):
+        source.poll(buffer, topic, now=105)
+    assert changes_of(source, buffer.take(105)) == ["8"]
+
+
 def test_a_transaction_larger_than_the_bound_is_cut_and_said_to_be_until_it_is_over() -> None:
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(records=5, seconds=60))
     source.write("7", [("orders", 0)] * 10)
@@ -219,6 +248,8 @@ def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
         is_whole = all(applied[name] in (0, size) for name, size in sizes.items())
         assert taken.is_whole is True or is_bounded
         assert is_whole or not taken.is_whole
+        in_order = [applied[str(number)] for number in range(transactions) if str(number) in sizes]
+        assert is_bounded or in_order == sorted(in_order, key=lambda count: not count), "as the source committed them"
     assert applied == sizes
     assert buffer.held == []
 
