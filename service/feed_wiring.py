@@ -130,6 +130,7 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
             retry_seconds=settings.database_retry_seconds,
             slot_warning_bytes=settings.slot_warning_mb << 20,
             transaction_records=settings.transaction_records,
+            transaction_wait_seconds=settings.transaction_wait_seconds,
             tell_held_back=observer.slot_holds_back,
             seen_roots=seen_roots,
         ),

@@ -32,6 +32,7 @@ def open_feed(
     retry_seconds: float = 60.0,
     slot_warning_bytes: int = 1 << 30,
     transaction_records: int = 100_000,
+    transaction_wait_seconds: float = 5.0,
     tell_held_back: Callable[[int], None] = lambda held_back: None,
     seen_roots: dict[int, Root] | None = None,
 ) -> KafkaFeed | FileFeed | PostgresFeed:
@@ -41,8 +42,9 @@ def open_feed(
     under which positions are shown to lag tools (None: nowhere). `client_options` go to kafka-python as
     they are (`security_protocol`, `sasl_mechanism`, ...). A Postgres source that goes away is tried again for
     `retry_seconds`. Its feed tells how many bytes of log its slot holds back, and warns of more than
-    `slot_warning_bytes`; its transactions of at most `transaction_records` are given in one poll; `seen_roots` are
-    for all feeds of a consumer, see PostgresFeed. An address of another shape raises FeedError.
+    `slot_warning_bytes`; its transactions of at most `transaction_records` are given in one poll, unless nothing more
+    of one comes for `transaction_wait_seconds`; `seen_roots` are for all feeds of a consumer, see PostgresFeed. An
+    address of another shape raises FeedError.
     """
     if address.startswith("kafka://"):
         from service.stream.kafka_feed import KafkaFeed  # loads Kafka's client
@@ -65,6 +67,7 @@ def open_feed(
             retry_seconds=retry_seconds,
             slot_warning_bytes=slot_warning_bytes,
             transaction_records=transaction_records,
+            transaction_wait_seconds=transaction_wait_seconds,
             tell_held_back=tell_held_back,
             seen_roots=seen_roots,
         )

@@ -67,6 +67,7 @@ class PostgresFeed:
         retry_seconds: float = 60.0,
         slot_warning_bytes: int = 1 << 30,
         transaction_records: int = 100_000,
+        transaction_wait_seconds: float = 5.0,
         tell_held_back: Callable[[int], None] = lambda held_back: None,
         seen_roots: dict[int, Root] | None = None,
     ) -> None:
@@ -77,6 +78,7 @@ class PostgresFeed:
         self.retry_seconds = retry_seconds
         self.slot_warning_bytes = slot_warning_bytes
         self.transaction_records = transaction_records
+        self.transaction_wait_seconds = transaction_wait_seconds
         self._tell_held_back = tell_held_back
         self._sql: Any = None
         self._sender: Any = None
@@ -141,12 +143,13 @@ class PostgresFeed:
         """Return the next changes; wait up to `timeout` seconds for the first.
 
         More are waited for as long as they come without a gap, for a fraction of a second. Ends at `max_records`, or
-        with the record that reaches `max_bytes`, or behind these with their transaction, if that comes at once and
-        all are no more than `transaction_records` and TRANSACTION_BYTES.
+        with the record that reaches `max_bytes`, or behind these with their transaction, if all are no more than
+        `transaction_records` and TRANSACTION_BYTES: that is waited for until nothing more of it has come for
+        `transaction_wait_seconds`.
         """
         records: list[RawRecord] = []
-        size = 0
-        deadline = time.monotonic() + timeout
+        size = grown = 0
+        deadline = rest_deadline = time.monotonic() + timeout
         has_begun = False
         try:
             if self._cursor is None and not self._connect_again(timeout):
@@ -170,7 +173,11 @@ class PostgresFeed:
                 if records and not has_begun:  # from here on the rest is waited for, however long the first one was
                     has_begun, deadline = True, now + LONGEST_POLL_SECONDS
                 remaining = deadline - now
-                if records and not self._numbers.is_inside:
+                if records and self._is_to_be_ended(records, size):
+                    if len(records) > grown:
+                        grown, rest_deadline = len(records), now + self.transaction_wait_seconds
+                    remaining = max(remaining, rest_deadline - now)
+                elif records and not self._numbers.is_inside:
                     # A busy server sends faster than it is waited for: its next message is part of the same batch.
                     remaining = min(remaining, GAP_SECONDS)
                 if remaining <= 0 or not select.select([self._cursor], [], [], remaining)[0]:

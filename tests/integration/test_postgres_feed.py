@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import select
 import tempfile
 import threading
 import time
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,23 +119,17 @@ def test_wherever_a_batch_ends_a_new_feed_goes_on_behind_it(
     require_equal(database_url, shop)
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the rest of a transaction as long as a busy server takes to send it."""
-    monkeypatch.setattr(postgres_feed, "LONGEST_POLL_SECONDS", BOUND_SECONDS)
-
-
-@pytest.mark.usefixtures("patient")
 def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(shop: str, database_url: str) -> None:
     whole = "select records, transaction_consistent from state_version where kind = 'batch' order by version"
     run(shop, *[f"INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series({n}, {n + 4}) i" for n in (100, 200)])
-    follow(database_url, shop, records=3)
+    patient = {"transaction_wait_seconds": BOUND_SECONDS}  # as long as a busy server takes to send the rest of one
+    follow(database_url, shop, records=3, **patient)
     assert states.query(database_url, whole) == [(5, True), (5, True)], "a batch goes on to the transaction's end"
     run(shop, "DELETE FROM s.orders WHERE id >= 100")
-    follow(database_url, shop, records=3, transaction_records=4)
+    follow(database_url, shop, records=3, transaction_records=4, **patient)
     assert states.query(database_url, whole)[2:] == [(4, False), (4, False), (2, True)]
     run(shop, "INSERT INTO s.orders VALUES (90, 1); TRUNCATE s.orders; INSERT INTO s.orders VALUES (91, 1)")
-    follow(database_url, shop)
+    follow(database_url, shop, **patient)
     assert states.query(database_url, whole)[5:] == [(1, False), (1, False), (1, True)]
     require_equal(database_url, shop)
 
@@ -141,9 +137,8 @@ def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(
 def test_who_has_waited_long_for_a_transaction_waits_for_its_rest_as_well(
     shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_feed, "LONGEST_POLL_SECONDS", BOUND_SECONDS)
     run(shop, "INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series(100, 5099) i")
-    with closing(source.open_feed(shop)) as feed:
+    with closing(source.open_feed(shop, transaction_wait_seconds=BOUND_SECONDS)) as feed:
         feed.start(positions(database_url))
         cursor: Any = feed._cursor
         read, take, has_come, gap = cursor.read_message, feed._take, threading.Event(), [True]
@@ -158,6 +153,34 @@ def test_who_has_waited_long_for_a_transaction_waits_for_its_rest_as_well(
         monkeypatch.setattr(feed, "_take", take_late)
         monkeypatch.setattr(cursor, "read_message", lambda: None if has_come.is_set() and gap and gap.pop() else read())
         assert len(feed.poll(10_000, 1 << 30, BOUND_SECONDS)) == 5000
+
+
+def test_a_transaction_that_comes_slowly_is_waited_for_as_long_as_it_comes(
+    shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(shop, "INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series(100, 5099) i")
+    with closing(source.open_feed(shop, transaction_wait_seconds=BOUND_SECONDS)) as feed:
+        feed.start(positions(database_url))
+        cursor: Any = feed._cursor
+        read, late, gaps = cursor.read_message, [], count(1)
+
+        def read_slowly() -> Any:
+            """Let each message come a quarter of the longest wait behind the one before."""
+            if late:
+                return late.pop()
+            message = read()
+            if message is None:
+                return None
+            late.append(message)
+            now = time.monotonic() + next(gaps) * BOUND_SECONDS / 4
+            monkeypatch.setattr(postgres_feed, "time", SimpleNamespace(monotonic=lambda: now))
+            return None
+
+        ready = SimpleNamespace(select=lambda *given: given if late else select.select(*given))
+        monkeypatch.setattr(cursor, "read_message", read_slowly)
+        monkeypatch.setattr(postgres_feed, "select", ready)
+        records = wait_for(lambda: feed.poll(10_000, 1 << 30, 0))
+        assert len(records) == 5000, "nothing came later than the longest wait after what was before"
 
 
 def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(
@@ -236,11 +259,10 @@ def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
     assert told == expected
 
 
-@pytest.mark.usefixtures("patient")
 def test_the_server_is_told_what_the_state_holds_and_no_more(shop: str, database_url: str) -> None:
     run(shop, "INSERT INTO s.orders VALUES (100, 1, 'first')")
     begun = slot(shop)
-    feed = source.open_feed(shop)
+    feed = source.open_feed(shop, transaction_wait_seconds=BOUND_SECONDS)
     with closing(feed):
         feed.start(positions(database_url))
         records = wait_for(lambda: feed.poll(10, 1 << 20, 0.1))
