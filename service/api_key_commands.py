@@ -35,10 +35,10 @@ def create(
     lifetime = _lifetime(expires)
     with _access() as (access, writes):
         made, key = access.create(name, scope, lifetime)
+        end = "never expires" if made.expires_at is None else f"expires at {made.expires_at:%Y-%m-%d %H:%M %Z}"
+        err.print(Text(f"The key {made.name!r} has the scope {made.scope} and {end}. It is shown this once:"))
+        print(key, flush=True)  # before anything can fail: the name is taken by now
         _log(writes, "create", name)
-    end = "never expires" if made.expires_at is None else f"expires at {made.expires_at:%Y-%m-%d %H:%M %Z}"
-    err.print(Text(f"The key {made.name!r} has the scope {made.scope} and {end}. It is shown this once:"))
-    print(key)
 
 
 @app.command("list")

@@ -237,6 +237,23 @@ def test_no_error_of_a_command_shows_a_secret(
         assert SECRET not in out + said, (arguments, out, said)
 
 
+def test_a_key_that_is_made_is_shown_though_the_database_goes_before_it_is_logged(
+    environment: dict[str, str], database_url: str, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    statement = (
+        "create function go_away() returns trigger language plpgsql as "
+        "$$ begin raise exception 'gone' using errcode = 'admin_shutdown'; end $$;"
+        "create trigger goes_away before insert on write_log execute function go_away()"
+    )
+    states.execute(database_url, statement)
+    code, out, said = subsetd.ended("api-key", "create", "grafana", "--scope", "read")
+    assert (code, "gone" in said) == (1, True)
+    assert out.startswith("subsetd_")
+    assert f"grafana,read,{out.split('_')[1]}," in subsetd("api-key", "list", "--format", "csv")
+
+
 def test_a_key_is_shown_once_and_revoked(
     environment: dict[str, str], database_url: str, tmp_path: Path, subsetd: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
