@@ -127,6 +127,7 @@ class Settings(BaseSettings):
     history_days: float | None = Field(
         None,
         ge=1,
+        le=1_000_000,
         description="how long versions and transitions are kept, in days, with what held then; unset: for ever",
     )
     history_pairs: int = Field(
@@ -134,7 +135,7 @@ class Settings(BaseSettings):
         ge=0,
         description="of how many pairs that are watched or nearly hold coefficients are kept over time; 0: none",
     )
-    statement_timeout_ms: int = Field(10_000, ge=100, description="longest query of the HTTP service")
+    statement_timeout_ms: int = Field(10_000, ge=100, le=2_147_483_647, description="longest query of the HTTP service")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     sketches: Literal["on", "off"] = Field(
         "on", description="whether a bootstrap makes sketches of all columns, which are then kept current"
@@ -170,7 +171,7 @@ class Settings(BaseSettings):
     joinable_at_once_postings: int = Field(
         1_000_000, ge=0, description="cells that a search for joinable tables fetches at once; one with more is a job"
     )
-    joinable_seconds: float = Field(600, gt=0, description="how long the job of such a search may take")
+    joinable_seconds: float = Field(600, gt=0, le=1e9, description="how long the job of such a search may take")
     refreshes_at_once: int = Field(1, ge=1, le=64, description="most refreshes of corpora that a service runs at once")
 
 

@@ -36,6 +36,23 @@ def test_the_environment_is_read_and_a_bad_value_is_named(monkeypatch: pytest.Mo
     assert e.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("SUBSETD_JOINABLE_SECONDS", "inf"),
+        ("SUBSETD_JOINABLE_SECONDS", "1e15"),
+        ("SUBSETD_STATEMENT_TIMEOUT_MS", "3000000000"),
+        ("SUBSETD_HISTORY_DAYS", "3000000"),
+        ("SUBSETD_HISTORY_DAYS", "inf"),
+        ("SUBSETD_HISTORY_DAYS", "nan"),
+    ],
+)
+def test_what_no_clock_or_database_can_count_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, given: str) -> None:
+    monkeypatch.setenv(name, given)
+    with pytest.raises(ConfigError, match=f"{name}: .*{given}"):
+        load_settings()
+
+
 def test_an_empty_key_is_refused_because_it_guards_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSETD_API_KEY", "")
     with pytest.raises(ConfigError, match=r"SUBSETD_API_KEY: .*at least 1"):
