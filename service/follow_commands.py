@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,16 +27,29 @@ from service.bootstrap_command import (
     values_told,
 )
 from service.config import Settings
+from service.core.errors import SourceError
 from service.feed_options import OnErrorOption, SourcesOption, feed_settings
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
 from service.signals import ending_on_signals
 from service.terminal import err, out
 from service.upkeep import keeping_up
-from service.usecases.batches import ErrorPolicy
+from service.usecases.batches import ErrorPolicy, Totals
 from service.watch_runner import watching
 
-StatsOption = Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")]
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before the run, not behind it."""
+    if path is None or (os.path.isdir(path.parent) and not os.path.isdir(path)):
+        return path
+    why = "it is a folder" if os.path.isdir(path) else f"there is no folder {path.parent}"
+    raise SourceError(f"{path}: it cannot be written: {why}. Name another file by --stats-json.")
+
+
+StatsOption = Annotated[
+    Path | None,
+    typer.Option("--stats-json", callback=_in_a_folder, help="Write the run's figures to this file."),
+]
 FeedOption = Annotated[str | None, typer.Option("--feed", help="Name or address of the feed; default: all.")]
 
 
@@ -71,8 +85,15 @@ def _consume(
                 totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
-                stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
+                _write_figures(stats_json, consumer.totals)
     terminal.show_totals(totals)
+
+
+def _write_figures(path: Path, totals: Totals) -> None:
+    try:
+        path.write_text(json.dumps(asdict(totals), indent=1))
+    except OSError as error:  # told alone: the run may have an error of its own
+        err.print(Text(f"{path}: it cannot be written: {error.strerror or error}."))
 
 
 @contextmanager

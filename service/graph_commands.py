@@ -29,7 +29,7 @@ GenerationOption = Annotated[
     int | None, typer.Option("--generation", help="Of the corpus: the one before the served one.")
 ]
 ComponentOption = Annotated[int | None, typer.Option("--component", min=0, help="Only of this component.")]
-TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list at most.")]
+TopOption = Annotated[int, typer.Option("--top", min=1, max=1_000_000, help="How many to list at most.")]
 
 TABLE_FIELDS = ("name", "component", "neighbours", "references", "referenced_by", "inds")
 

@@ -173,6 +173,15 @@ def test_consume_writes_its_figures(stream: Stream, subsetd: Command, tmp_path: 
     assert {"decode", "net", "look_up", "apply", "store"} <= figures["seconds"].keys()
 
 
+def test_figures_that_cannot_be_written_hide_nothing(stream: Stream, subsetd: Command) -> None:
+    stream.write(b"no json")
+    feed = ["--feed", f"file:{stream.path}", "--until-end", "--stats-json"]
+    code, _, err = subsetd.ended("consume", *feed, "/no/such/folder/stats.json")
+    assert (code, "there is no folder /no/such/folder. Name another file" in err) == (1, True)
+    code, _, err = subsetd.ended("consume", *feed, "/dev/full")
+    assert (code, "/dev/full: it cannot be written" in err, "offset 0: is not JSON" in err) == (1, True, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -39,6 +39,7 @@ def test_components_hubs_and_paths(subsetd: Command) -> None:
     assert subsetd("graph", "paths", "s.a", "s.c").splitlines() == [
         "s.a - s.b - s.c", "  s.a.id ⊆ s.b.id", "  s.b.c_id ⊆ s.c.id"
     ]  # fmt: skip
+    assert subsetd.ended("graph", "show", "--top", "99999999999999999999")[0] == 2
     code, said, _ = subsetd.ended("graph", "paths", "s.c", "s.a", "--along-inds")
     assert (code, said) == (1, "Nothing joins the two.\n")
     code, _, fault = subsetd.ended("graph", "paths", "s.a", "s.nobody")
