@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,10 @@ def examine(settings: Settings) -> list[Finding]:
     )
     found: list[Finding] = []
     try:
+        if settings.database_url is None and not os.path.isdir(settings.data_dir / "postgres"):  # it would be made
+            raise StateError(
+                f"none is in {settings.data_dir}; run subsetd bootstrap, or set SUBSETD_DATA_DIR to the state's folder"
+            )
         with wiring.database_as_it_is(settings) as url, wiring.reading_engine(url, settings) as engine:
             database, folder = read_database(engine)
             gathered = replace(gathered, database=database)

@@ -163,7 +163,7 @@ def look(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Give the doctor's looks at the test's state: what is not well, by what it is about."""
     monkeypatch.setattr(doctor, "_java_fault", lambda: None)
 
-    def looking(url: str = database_url, **settings: object) -> dict[str, Finding]:
+    def looking(url: str | None = database_url, **settings: object) -> dict[str, Finding]:
         found = doctor.examine(load_settings(database_url=url, data_dir=tmp_path / "not made yet", **settings))
         # Disks and what the throw-away server of the tests has switched off are this machine's matter.
         kept = [f for f in found if not f.about.startswith("disk of") and " off: a crash" not in f.found]
@@ -173,6 +173,11 @@ def look(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 Look = Callable[..., dict[str, Finding]]
+
+
+def test_a_data_folder_without_a_state_is_told_and_left_as_it_is(look: Look, tmp_path: Path) -> None:
+    assert look(url=None)["state"].found.startswith(f"none is in {tmp_path / 'not made yet'}; run subsetd bootstrap")
+    assert not (tmp_path / "not made yet").exists()
 
 
 def test_a_state_that_is_followed_is_well(database_url: str, stream: Stream, look: Look) -> None:
