@@ -7,6 +7,7 @@ says last of each key; Spark brings these together by key, and the newest wins. 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,7 +34,9 @@ FORMAT = "subsetd_kafka"
 RANGE_RECORDS = 200_000
 """Offsets that one task reads at most."""
 CHUNK_KEYS = 20_000
-"""Rows that are handed on at once."""
+"""Rows that are handed on at once, at most."""
+CHUNK_BYTES = 64 << 20
+"""Characters of text that are handed on at once, but for those of one row more."""
 OF_ROUTER = "__dbz__physicalTableIdentifier"
 """What Debezium's ByLogicalTableRouter puts into keys of topics that it merges; the rows' own table says the same."""
 RECORD_BYTES = 256
@@ -296,6 +299,7 @@ def _latest(
         for topic, partition, offset in table.emptied
     }
     known: dict[tuple[int, bytes], tuple[int, Row | None]] = {}
+    size = 0
     try:
         for change in RowReader(tables, registry=registry, unknown_tables="ignore").read(read_range(servers, part)):
             number, offset = numbers[change.table], change.position.offset
@@ -310,15 +314,21 @@ def _latest(
             if before is not None and before[1] is None and UNAVAILABLE in (change.after or ()):
                 raise _not_sent(described[number], change.after or ())
             known[at] = offset, filled(change.after, None if before is None else before[1])
-            if len(known) >= CHUNK_KEYS:
+            size += _size(change.after)
+            if len(known) >= CHUNK_KEYS or size >= CHUNK_BYTES:
                 yield _batch(known, origin)
                 known.clear()
+                size = 0
     except FeedError as error:
         raise SourceError(str(error)) from error
     except RecordError as error:
         raise SourceError(f"{error}. Mend it at the source, or leave the table out with --exclude.") from error
     if known:
         yield _batch(known, origin)
+
+
+def _size(row: Row | None) -> int:
+    return sum(len(cell) for cell in row or () if cell is not None)
 
 
 def filled(after: Row | None, before: Sequence[str | None] | None) -> Row | None:
@@ -358,15 +368,19 @@ class _Fold:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_errors():
             rows: dict[int, list[Row]] = {}
+            sizes: Counter[int] = Counter()
             for batch in batches:
                 for number, parts in zip(
                     batch.column("table").to_pylist(), batch.column("parts").to_pylist(), strict=True
                 ):
                     row = self._row(number, parts)
-                    if row is not None:
-                        rows.setdefault(number, []).append(row)
-                for number in [number for number, of_table in rows.items() if len(of_table) >= CHUNK_KEYS]:
-                    yield self._chunk(number, rows.pop(number))
+                    if row is None:
+                        continue
+                    rows.setdefault(number, []).append(row)
+                    sizes[number] += _size(row)
+                    if len(rows[number]) >= CHUNK_KEYS or sizes[number] >= CHUNK_BYTES:
+                        yield self._chunk(number, rows.pop(number))
+                        del sizes[number]
             for number, of_table in rows.items():
                 yield self._chunk(number, of_table)
 

@@ -35,6 +35,12 @@ def open_parquet(filesystem: pafs.FileSystem, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(filesystem.open_input_file(path), coerce_int96_timestamp_unit="us")
 
 
+def batch_rows(groups: Sequence[pq.RowGroupMetaData]) -> int:
+    """Give how many rows of these groups are read at a time: fewer of long ones, which may be documents."""
+    of_groups = (TABLE_BYTES * group.num_rows // max(group.total_byte_size, 1) for group in groups if group.num_rows)
+    return max(1, min([BATCH_ROWS, *of_groups]))
+
+
 class RowGroups(NamedTuple):
     """Name some row groups of a file."""
 
@@ -68,7 +74,8 @@ class ParquetReader:
         batches: list[pa.RecordBatch] = []
         with self.open(part.path) as file:
             try:
-                for batch in file.iter_batches(BATCH_ROWS, row_groups=range(part.first, part.end), use_threads=False):
+                rows = batch_rows([file.metadata.row_group(number) for number in range(part.first, part.end)])
+                for batch in file.iter_batches(rows, row_groups=range(part.first, part.end), use_threads=False):
                     batches.append(batch)
                     if sum(b.nbytes for b in batches) >= TABLE_BYTES:
                         yield pa.Table.from_batches(batches)

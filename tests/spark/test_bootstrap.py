@@ -19,9 +19,10 @@ from service.store.reader import PostgresStateReader
 from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases import queries
 from service.usecases.answers import TransitionFilter
+from spark_jobs import parquet_source
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.command_line import parse_arguments
-from spark_jobs.sources import Options
+from spark_jobs.sources import Options, open_source
 from tests import states
 from tests.spark.oracle import count_cells, query, read_state, write_csv
 from tests.waiting import wait_for
@@ -287,3 +288,15 @@ def test_parquet_without_row_groups_is_a_table_without_rows(
     assert (summary.tables, summary.rows) == (1, 0)
     counted = "select column_name, row_count, distinct_count from attribute where dropped_version is null order by 1"
     assert query(database_url, counted) == [("id", 0, 0), ("name", 0, 0)]
+
+
+def test_long_rows_of_parquet_are_read_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_source, "TABLE_BYTES", 100_000)
+    rng = random.Random(4)
+    texts = [str(number) for number in range(2000)] + [rng.randbytes(5000).hex() for _ in range(50)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "t.parquet", row_group_size=2000)
+    source = open_source(Options(str(tmp_path), "s"))
+    (split,) = source.splits(1 << 30, lambda function, items: [function(item) for item in items])
+    read = list(source.reader().read(split))
+    assert [text for table in read for text in table.column(0).to_pylist()] == texts
+    assert max(table.nbytes for table in read) < 300_000

@@ -10,6 +10,7 @@ from functools import partial
 from uuid import uuid4
 
 import orjson
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,10 +19,12 @@ from service.core.errors import SourceError
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
+from service.stream.kafka_topics import TopicRange
 from service.usecases.batches import Totals
 from service.usecases.follow_feed import Consumer
 from spark_jobs import kafka_source
 from spark_jobs.bootstrap import Summary, run_bootstrap
+from spark_jobs.kafka_source import FoldedTable, _Fold, _from_ipc, _latest
 from spark_jobs.sources import Options
 from tests import states
 from tests.broker import KafkaBroker
@@ -457,6 +460,24 @@ def test_what_cannot_be_folded_is_told(
     cluster.producer.flush()
     with pytest.raises(SourceError, match=told):
         bootstrap(spark, database_url, f"kafka://{cluster.servers}/{topic}")
+
+
+def test_long_rows_are_handed_on_in_small_batches(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_source, "CHUNK_BYTES", 1000)
+    topic = cluster.topic()
+    for number in range(20):
+        event = {"op": "c", "before": None, "after": {"id": number, "text": "x" * 300}}
+        event["source"] = {"schema": "shop", "table": "t"}
+        cluster.producer.send(topic, orjson.dumps(event), key=orjson.dumps({"id": number}), partition=0)
+    cluster.producer.flush()
+    table = FoldedTable((None, "shop", "t"), (("id", "string"), ("text", "string")), ("id",), ())
+    found = list(_latest((cluster.servers,), TopicRange(topic, 0, 0, 20), [table], 0, None))
+    assert [batch.num_rows for batch in found] == [4] * 5
+    whole = pa.Table.from_batches(found)
+    parts = [[{"position": 0, "origin": 0, "cells": cells}] for cells in whole.column("cells").to_pylist()]
+    together = pa.record_batch({"table": [0] * 20, "key": whole.column("key").combine_chunks(), "parts": parts})
+    chunks = _Fold((table,), ((topic, 0),))(iter([together]))
+    assert [_from_ipc(row)[1].num_rows for chunk in chunks for row in chunk.to_pylist()] == [4] * 5
 
 
 def test_topics_that_are_not_there_are_told(spark: SparkSession, database_url: str, broker: KafkaBroker) -> None:
