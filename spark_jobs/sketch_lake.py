@@ -51,7 +51,7 @@ class LakeSummary:
 
 
 def sketch_lake(spark: SparkSession, options: Options, form: SketchForm | FixedForm | None = None) -> LakeSummary:
-    """Sketch every column of files (or of a database) and keep it as `sketch:NAME.table.column`.
+    """Sketch every column of files and keep it as `sketch:NAME.table.column`; of a database the schema is behind NAME.
 
     Unless a form is given, sketches are of the one that the state's have, if it has some: so they are compared at full
     precision. With `replace` others whose names begin with `NAME.` are forgotten. A job that dies has written whole
@@ -67,7 +67,8 @@ def sketch_lake(spark: SparkSession, options: Options, form: SketchForm | FixedF
         if isinstance(source, FoldedSource):
             raise SourceError(f"{options.source}: a lake is of files, or a database. Topics are read by `bootstrap`.")
         tables = source.tables()
-        names = [upload_name(f"sketch:{table}.{column}") for table in tables for column, _ in table.columns]
+        lake = f"{options.name}." if source.kind == "postgres" else ""  # of files it is the schema
+        names = [upload_name(f"sketch:{lake}{table}.{column}") for table in tables for column, _ in table.columns]
         require_apart(options.source, names)
         splits = source.splits(options.task_bytes or TASK_BYTES, run_parallel(spark))
         if not splits:

@@ -146,3 +146,16 @@ def test_columns_that_have_no_name_of_their_own_are_named(
     write_csv(tmp_path / "wide.csv", ["new\xa0name", "x" * 300], [["1", "2"]])
     with pytest.raises(SketchNameError, match=r"'lake\.wide\.new\\xa0name' is no name of a sketch"):
         sketch_lake(spark, options)
+
+
+def test_a_lake_of_a_database_has_its_own_names(
+    spark: SparkSession, database_url: str, empty_database_url: str
+) -> None:
+    """Tables of another lake may be called as its own, and are not forgotten with them."""
+    states.execute(empty_database_url, "create table t (n integer, m integer); insert into t values (1, 2)")
+    sketch_lake(spark, Options(empty_database_url, "other", database_url), FORM)
+    sketch_lake(spark, Options(empty_database_url, "lake", database_url), FORM)
+    states.execute(empty_database_url, "alter table t drop m; update t set n = 7")
+    sketch_lake(spark, Options(empty_database_url, "lake", database_url, replace=True), FORM)
+    expected = {"lake.public.t.n": "7", "other.public.t.n": "1", "other.public.t.m": "2"}
+    assert stored(database_url) == {name: wanted([value], FORM) for name, value in expected.items()}
