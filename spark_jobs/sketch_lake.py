@@ -22,6 +22,7 @@ from service.store.database import make_engine
 from service.store.generation import DRIVER_NAME
 from service.store.migrate import require_current
 from service.store.sketches import FORM
+from service.store.source_reader import NOTHING_STORED
 from service.store.uploaded_sketches import forget_others, put
 from service.usecases.sketched_columns import upload_name
 from spark_jobs.bootstrap import TASK_BYTES
@@ -89,7 +90,10 @@ def sketch_lake(spark: SparkSession, options: Options, form: SketchForm | FixedF
             sketched = context.parallelize(range(len(tasks)), len(tasks)).mapPartitions(count)
             write = WriteTask(url, form, names, bits)
             rows = sketched.partitionBy(1 << bits, partitionFunc=int).mapPartitionsWithIndex(write).sum()
-        source.confirm()
+        try:
+            source.confirm()
+        except SourceError as error:  # what the tasks have written is committed
+            raise SourceError(str(error).replace(NOTHING_STORED, "Sketches of it may be of too little")) from error
     finally:
         source.close()
     if options.replace:

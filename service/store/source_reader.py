@@ -22,6 +22,7 @@ from service.store.database import connect, parse_address, place
 from service.store.source_constraints import UNCONSTRAINED, Constraints, read_constraints
 
 READER_NAME = "subsetd bootstrap reader"
+NOTHING_STORED = "Nothing was stored"
 
 _TABLES = """
 SELECT c.oid, n.nspname, c.relname
@@ -200,8 +201,8 @@ class SourceSnapshot:
         if broken:
             raise SourceError(
                 f"{', '.join(sorted(broken))}: truncated, rewritten, dropped, or of another name or type since the "
-                f"{self.place} began to be read, so its snapshot no longer shows what was in it. Nothing was stored: "
-                "run the same command again."
+                f"{self.place} began to be read, so its snapshot no longer shows what was in it. "
+                f"{NOTHING_STORED}: run the same command again."
             )
 
     def close(self) -> None:
@@ -239,7 +240,7 @@ def read_pages(url: str, exported: str, pages: PageRange, columns: Sequence[tupl
         raise SourceError(
             f"{pages.schema}.{pages.table} on {place(parse_address(url))}: "
             f"{'it was changed while it was read' if was_changed else 'it cannot be read'}: {first_line(error)}. "
-            "Nothing was stored: run the same command again."
+            f"{NOTHING_STORED}: run the same command again."
         ) from error
 
 

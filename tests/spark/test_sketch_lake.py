@@ -19,6 +19,7 @@ from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.usecases import sketched_columns
 from service.usecases.sketched_columns import SketchNameError
+from spark_jobs.postgres_source import PostgresSource
 from spark_jobs.sketch_files import sketch_files
 from spark_jobs.sketch_lake import sketch_lake
 from spark_jobs.sources import Options
@@ -159,3 +160,20 @@ def test_a_lake_of_a_database_has_its_own_names(
     sketch_lake(spark, Options(empty_database_url, "lake", database_url, replace=True), FORM)
     expected = {"lake.public.t.n": "7", "other.public.t.n": "1", "other.public.t.m": "2"}
     assert stored(database_url) == {name: wanted([value], FORM) for name, value in expected.items()}
+
+
+def test_a_table_that_is_emptied_while_it_is_sketched_is_told_as_such(
+    spark: SparkSession, database_url: str, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirm = PostgresSource.confirm
+
+    def empty_first(source: PostgresSource) -> None:
+        states.execute(empty_database_url, "truncate t")
+        confirm(source)
+
+    monkeypatch.setattr(PostgresSource, "confirm", empty_first)
+    states.execute(empty_database_url, "create table t (n integer); insert into t values (1)")
+    told = r"public\.t: truncated.*Sketches of it may be of too little: run the same command again"
+    with pytest.raises(SourceError, match=told):
+        sketch_lake(spark, Options(empty_database_url, "lake", database_url), FORM)
+    assert stored(database_url).keys() == {"lake.public.t.n"}
