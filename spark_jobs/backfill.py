@@ -41,6 +41,7 @@ from spark_jobs.executors import require_executors
 from spark_jobs.job import run_job
 from spark_jobs.kernels import Entries, Records, from_payload, merge_entries, to_payload
 from spark_jobs.parallel import run_parallel, telling
+from spark_jobs.postgres_source import MissingTableError
 from spark_jobs.progress import Display, make_display
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import CountTask, CrashPoint, telling_errors
@@ -144,11 +145,12 @@ def _track_some(
         new = [Wanted(next(ids), of_key, key.columns) for key, of_key in chosen.items()]
         # Files are as they were when the others were read.
         beside = read_beside(stored, new) if facts.kind == "postgres" else []
-        options = _options([one.table for one in (*new, *beside)], facts, address)
+        read = {".".join(_wire(one.table)): one.table for one in (*new, *beside)} if facts.kind == "postgres" else {}
+        options = _options(table.source, read, facts, address)
         display.begin("starting Spark")
         spark = start()  # the writer waits for it: what is read must not be older than its position
         require_executors(spark, None, [options.source])
-        with closing(open_source(options)) as source:
+        with closing(_opened(options, read)) as source:
             if isinstance(source, FoldedSource):
                 raise SourceError(f"{table}: its source is a log; bootstrap it again with --replace --track-key.")
             known_rows = {one.attribute_id: _known_rows(stored, one.table) for one in new}
@@ -183,11 +185,19 @@ def require_readable(table: Table, facts: SourceFacts) -> None:
         )
 
 
-def _options(tables: Sequence[Table], facts: SourceFacts, address: str | None) -> Options:
-    options = Options(address or facts.location, tables[0].source).remembered(facts.settings, facts.insert_only, False)
-    if facts.kind == "postgres":
-        options = replace(options, only_tables=tuple(dict.fromkeys(".".join(_wire(one)) for one in tables)), exclude=())
-    return options
+def _options(name: str, read: Mapping[str, Table], facts: SourceFacts, address: str | None) -> Options:
+    options = Options(address or facts.location, name).remembered(facts.settings, facts.insert_only, False)
+    return replace(options, only_tables=tuple(read), exclude=()) if read else options
+
+
+def _opened(options: Options, read: Mapping[str, Table]) -> Source:
+    try:
+        return open_source(options)
+    except MissingTableError as error:  # which no change tells
+        raise SourceError(
+            f"{error.table} is followed, but its source has it no longer, so that its tuples cannot be read: run "
+            f"`subsetd attribute drop {read[error.table]} --force`, then the same command again."
+        ) from error
 
 
 def _wire(table: Table) -> tuple[str, str]:

@@ -79,6 +79,14 @@ class PostgresReader:
         )
 
 
+class MissingTableError(SourceError):
+    """A table that is to be read is not there."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"--only-table {table}: the source has no such table.")
+        self.table = table
+
+
 class PostgresSource:
     """Be a Postgres database: its tables have their own schemas' names."""
 
@@ -95,7 +103,7 @@ class PostgresSource:
             if options.only_tables:
                 missing = set(options.only_tables) - {f"{t.schema}.{t.name}" for t in found}
                 if missing:
-                    raise SourceError(f"--only-table {min(missing)}: the source has no such table.")
+                    raise MissingTableError(min(missing))
                 found = [t for t in found if f"{t.schema}.{t.name}" in options.only_tables]
             self.stored = self._snapshot.chosen(found, options.exclude)
         except BaseException:

@@ -191,6 +191,19 @@ def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
     assert states.query(database_url, kinds)[-2:] == [("kind", "pinned"), ("(n, part, lot, kind)", "pinned")]
 
 
+def test_a_followed_table_that_is_gone_is_told_with_the_way_out(
+    spark: SparkSession, followed_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No change tells that it is; its tuples would be read beside those of a new key."""
+    begun(spark, followed_url, database_url)
+    run(followed_url, "drop table s.lots")
+    with pytest.raises(SourceError, match=r"^s\.lots is followed, but .*run `subsetd attribute drop s\.lots --force`"):
+        track(spark, database_url, followed_url, "lines", "part", "lot")
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    assert CliRunner().invoke(app, ["attribute", "drop", "s.lots", "--force"]).exit_code == 0
+    assert track(spark, database_url, followed_url, "lines", "part", "lot").rows == 60
+
+
 def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.csv").write_text("a,b,c,d,e,f\n1,1,x,x,x,x\n1,2,y,y,y,y\n,2,x,x,x,x\n")
     run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
