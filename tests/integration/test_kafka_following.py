@@ -390,6 +390,18 @@ def test_a_transaction_that_is_too_large_is_cut_and_the_answer_says_so(shop: Sho
     shop.check()
 
 
+def test_a_transaction_whose_end_was_read_by_the_session_before_is_whole_all_the_same(shop: Shop) -> None:
+    shop.cluster.topic(name=f"{shop.prefix}.transaction")
+    shop.insert("customers", ["3", "Cleo"], "6")
+    shop.end("6", customers=1)
+    shop.end("7", customers=1)
+    shop.consume()
+    shop.insert("customers", ["4", "Dora"], "7")
+    shop.consume()
+    shop.check()
+    assert all(consistent for *_, consistent in whole(shop))
+
+
 def test_a_truncate_inside_a_transaction_is_a_version_of_its_own_that_is_not_whole(shop: Shop) -> None:
     shop.cluster.topic(name=f"{shop.prefix}.transaction")
     shop.insert("customers", ["3", "Cleo"], "7")
