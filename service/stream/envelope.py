@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
@@ -75,8 +75,9 @@ class Decoder:
         registry: SchemaRegistry | None = None,
         unknown_tables: Literal["ignore", "refuse"] = "refuse",
     ) -> None:
+        self.followed: Sequence[Table] = tuple(tables)
         self._tables: dict[tuple[str, str], list[TableDecoder]] = {}
-        for table in tables:
+        for table in self.followed:
             _, schema, name = table.wire or (None, table.schema, table.name)
             self._tables.setdefault((schema, name), []).append(TableDecoder(table, settings))
         self._found: dict[tuple[object, str, str], TableDecoder] = {}

@@ -137,11 +137,11 @@ class PgoutputDecoder:
         unknown_tables: Literal["ignore", "refuse"] = "ignore",
     ) -> None:
         self._ignores_unknown_tables = unknown_tables == "ignore"
+        self.followed: Sequence[Table] = [table for table in tables if source is None or table.source == source]
         self._tables: dict[tuple[str, str], Table] = {}
-        for table in tables:
-            if source is None or table.source == source:
-                _, schema, name = table.wire or (None, table.schema, table.name)
-                self._tables[schema, name] = table
+        for table in self.followed:
+            _, schema, name = table.wire or (None, table.schema, table.name)
+            self._tables[schema, name] = table
         self._shapes: dict[tuple[bytes, bytes], _Shape | None] = {}
         self._transactions: tuple[bytes, dict[str, object]] = (b"", {})
 

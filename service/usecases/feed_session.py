@@ -119,7 +119,7 @@ class Session:
             closing.callback(self._warm_up.close)
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
-            self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
+            self._buffer = TransactionBuffer(self._decoder.followed, topics, following.wait_limits)
             state = self._state
             following.observer.following(
                 state.version, loaded.committed_at, len(state.tables), len(state.clusters), self._positions

@@ -437,6 +437,10 @@ class TransitionSink(Protocol):
 class Decoder(Protocol):
     """Turn records into row changes of the tracked tables."""
 
+    @property
+    def followed(self) -> Sequence[Table]:
+        """Give the tables whose changes it reads."""
+
     def decode(self, record: RawRecord) -> RowChange | Skipped:
         """Decode one record; raise RecordError for one that cannot be applied.
 

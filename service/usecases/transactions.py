@@ -94,8 +94,12 @@ class TransactionBuffer:
     """
 
     def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
-        names = [table.wire or (None, table.schema, table.name) for table in tables]
-        self._tables = frozenset(f"{schema}.{table}" for _, schema, table in names)
+        self._tables: dict[str, set[str | None]] = {}
+        """By `schema.table` the databases of which the table's events are awaited; None: any."""
+        for database, schema, name in (table.wire or (None, table.schema, table.name) for table in tables):
+            self._tables.setdefault(f"{schema}.{name}", set()).add(database)
+        self._databases: dict[str, str] = {}
+        """By prefix the database of a connector whose ENDs do not name it: Postgres has one for each."""
         self._limits = limits
         self._prefixes: set[str] = set()
         self._held: list[_Held] = []
@@ -179,7 +183,7 @@ class TransactionBuffer:
                     self._ahead.popitem(last=False)[1].is_over = True
             known.grown_at = now
             if decoded.counts is not None:
-                known.expected = sum(n for name, n in decoded.counts.items() if self._is_followed(name))
+                known.expected = sum(n for name, n in decoded.counts.items() if self._is_followed(name, key.prefix))
                 if is_ahead and not known.expected:
                     self._ahead.pop(key, None)
                 elif known.end is None:
@@ -196,6 +200,9 @@ class TransactionBuffer:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._ahead.pop(key, _Transaction())
+            database, schema, _ = decoded.table.wire or (None, "", "")
+            if database is not None and database != schema:  # MySQL's are what ENDs have for a schema
+                self._databases.setdefault(prefix, database)
         known.grown_at = now
         known.add(decoded.source_position.get("total_order"))
         return key
@@ -205,9 +212,14 @@ class TransactionBuffer:
         fitting = [prefix for prefix in self._prefixes if topic.startswith(prefix + ".")]
         return max(fitting, key=len, default=None)
 
-    def _is_followed(self, collection: str) -> bool:
+    def _is_followed(self, collection: str, prefix: str) -> bool:
         """Tell whether the events of a table as END names it (`schema.table`, `db.schema.table`) are awaited."""
-        return collection in self._tables or ".".join(collection.split(".")[-2:]) in self._tables
+        for name in (collection, ".".join(collection.split(".")[-2:])):
+            database = collection.removesuffix(name).rstrip(".") or self._databases.get(prefix)
+            databases = self._tables.get(name, frozenset())
+            if databases and (database is None or not databases.isdisjoint({None, database})):
+                return True
+        return False
 
     def _waiting_places(self, now: float) -> Mapping[tuple[str, int], int]:
         """Find for each partition the first offset that has to wait; none when something has waited for too long.

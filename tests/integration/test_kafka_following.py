@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from uuid import uuid4
@@ -23,7 +23,7 @@ from service.core.canonical import value_keys
 from service.core.contracts import ContractKind
 from service.core.errors import FeedError, NotFoundError, StateError
 from service.core.foreign_keys.sides import ForeignKey
-from service.core.model import AttributeName
+from service.core.model import AttributeName, Table
 from service.feed_wiring import forget_feed
 from service.observe import ConsumerObserver
 from service.store.catch_up import put_positions
@@ -398,6 +398,20 @@ def test_a_transaction_whose_end_was_read_by_the_session_before_is_whole_all_the
     shop.consume()
     shop.insert("customers", ["4", "Dora"], "7")
     shop.consume()
+    shop.check()
+    assert all(consistent for *_, consistent in whole(shop))
+
+
+def test_a_transaction_does_not_wait_for_tables_of_sources_that_the_feed_is_not_of(shop: Shop) -> None:
+    def of_customers(tables: Sequence[Table]) -> Decoder:
+        return Decoder([table for table in tables if table.name == "customers"], unknown_tables="ignore")
+
+    shop.cluster.topic(name=f"{shop.prefix}.transaction")
+    shop.insert("customers", ["3", "Cleo"], "7")
+    shop.end("7", customers=1, orders=1)
+    consumer = shop.consumer()
+    consumer.make_decoder = of_customers
+    consumer.run(threading.Event(), until_end=True)
     shop.check()
     assert all(consistent for *_, consistent in whole(shop))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,21 @@ def test_an_end_whose_events_do_not_come_is_not_read_again_for_ever() -> None:
     for now, needed in ((104.9, {("app.transaction", 0): 1}), (105, {})):
         buffer.take(now)
         assert buffer.needed_from() == needed
+
+
+@pytest.mark.parametrize("elsewhere", ["s.lines", "b.s.lines"], ids=["Postgres", "SQL Server"])
+def test_events_of_tables_that_another_database_has_are_not_waited_for(elsewhere: str) -> None:
+    followed = replace(ORDERS, wire=("a", "s", "orders")), replace(LINES, wire=("c", "s", "lines"))
+    buffer = TransactionBuffer(followed, TOPICS)
+    for number in ("7", "8"):
+        at = FeedPosition("app.s.orders", 0, int(number))
+        told = {"transaction_id": f"{number}:1", "total_order": 1}
+        change = RowChange(followed[0], Operation.CREATE, None, ("1",), at, told)
+        end = FeedPosition("app.transaction", 0, int(number))
+        mark = TransactionMark(end, "END", f"{number}:9", {"s.orders": 1, elsewhere: 3})
+        buffer.add([RawRecord(*at, None, b"", 0), RawRecord(*end, None, b"", 0)], [change, mark], 0)
+        taken = buffer.take(0)
+        assert (len(taken.records), taken.is_whole) == (2, True)
 
 
 def test_a_bad_record_is_not_waited_for() -> None:
