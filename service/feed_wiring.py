@@ -229,7 +229,7 @@ def retry_dead_letters(
                 warm_up=WarmUpPolicy.OFF,
                 retry_seconds=settings.database_retry_seconds,
             )
-            for feed in dict.fromkeys(letter.feed for letter in dead_letters.read(engine, ids))
+            for feed in dead_letters.feeds_of(engine, ids)
         ]
         return [consumer.run(threading.Event(), until_end=True) for consumer in consumers]
 
@@ -243,7 +243,7 @@ def retry_dead_letter(url: str, settings: Settings, dead_letter_id: int) -> Trie
 
 
 def _open_dead_letters(engine: Engine, ids: Sequence[int] | None, feed: str) -> DeadLetterFeed:
-    return DeadLetterFeed(feed, dead_letters.read(engine, ids, feed))
+    return DeadLetterFeed(feed, lambda after: dead_letters.read(engine, ids, feed, after, dead_letters.PORTION))
 
 
 def read_dead_letters(engine: Engine, ids: Sequence[int]) -> list[DeadLetter]:

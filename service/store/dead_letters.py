@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg2.extras import execute_values
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from service.core.errors import ConflictError, NotFoundError
 from service.core.model import BadRecord, RawRecord
@@ -47,8 +47,15 @@ IS_WITHHELD = "(record_value is null and record = '')"
 READ = """
 select dead_letter_id, feed, topic, partition, record_offset, record_key,
        coalesce(record_value, convert_to(record, 'UTF8')), headers, timestamp_ms, version, message
-from dead_letter where {where} order by dead_letter_id
+from dead_letter where {where} order by dead_letter_id limit :most
 """
+
+READ_FEEDS = """
+select feed from dead_letter where {where} group by feed order by min(dead_letter_id)
+"""
+
+PORTION = 100
+"""So many records are in memory that are not in a batch yet; each may be as large as its topic allows."""
 
 WITHHELD = f"select min(dead_letter_id) from dead_letter where dead_letter_id = any (:ids) and {IS_WITHHELD}"
 
@@ -86,23 +93,20 @@ def _row(commit: BatchCommit, bad: BadRecord) -> tuple[Any, ...]:
     )
 
 
-def read(engine: Engine, ids: Sequence[int] | None = None, feed: str | None = None) -> list[DeadLetter]:
+def read(
+    engine: Engine, ids: Sequence[int] | None = None, feed: str | None = None, after: int = 0, most: int | None = None
+) -> list[DeadLetter]:
     """Read dead letters whole, in the order in which they were set aside, those alone whose records are kept.
 
-    Raises NotFoundError for an id without a letter, ConflictError for one whose record is not kept.
+    Raises NotFoundError for an id without a letter, ConflictError for one whose record is not kept. Of a `feed` those
+    are given that are there: at `most` so many, behind the letter `after`.
     """
-    where = [f"not {IS_WITHHELD}"] + (["dead_letter_id = any (:ids)"] if ids is not None else [])
-    where += ["feed = :feed"] if feed is not None else []
+    where = _where(ids) + (" and feed = :feed and dead_letter_id > :after" if feed is not None else "")
     with engine.connect() as connection:
-        withheld = connection.scalar(text(WITHHELD), {"ids": list(ids or ())})
-        if withheld is not None:
-            raise ConflictError(
-                f"Of dead letter {withheld} the place in the feed alone is kept, as values of its table are not to be: "
-                f"it cannot be tried again. Mend what it says at the source, then drop it with `subsetd dead-letters "
-                f"drop`, or bootstrap the source again with --replace."
-            )
+        _require_kept(connection, ids)
         rows = connection.execute(
-            text(READ.format(where=" and ".join(where))), {"ids": None if ids is None else list(ids), "feed": feed}
+            text(READ.format(where=where)),
+            {"ids": None if ids is None else list(ids), "feed": feed, "after": after, "most": most},
         )
         letters = [
             DeadLetter(
@@ -117,6 +121,32 @@ def read(engine: Engine, ids: Sequence[int] | None = None, feed: str | None = No
     if feed is None:
         _require(ids or (), [letter.dead_letter_id for letter in letters])
     return letters
+
+
+def feeds_of(engine: Engine, ids: Sequence[int] | None = None) -> list[str]:
+    """Name the feeds of dead letters, of these or all whose records are kept; raises as `read` does."""
+    told = {"ids": list(ids or ())}
+    with engine.connect() as connection:
+        _require_kept(connection, ids)
+        found = connection.scalars(
+            text("select dead_letter_id from dead_letter where dead_letter_id = any (:ids)"), told
+        )
+        _require(ids or (), list(found))
+        return list(connection.scalars(text(READ_FEEDS.format(where=_where(ids))), told))
+
+
+def _where(ids: Sequence[int] | None) -> str:
+    return f"not {IS_WITHHELD}" + (" and dead_letter_id = any (:ids)" if ids is not None else "")
+
+
+def _require_kept(connection: Connection, ids: Sequence[int] | None) -> None:
+    withheld = connection.scalar(text(WITHHELD), {"ids": list(ids or ())})
+    if withheld is not None:
+        raise ConflictError(
+            f"Of dead letter {withheld} the place in the feed alone is kept, as values of its table are not to be: "
+            f"it cannot be tried again. Mend what it says at the source, then drop it with `subsetd dead-letters "
+            f"drop`, or bootstrap the source again with --replace."
+        )
 
 
 def drop(engine: Engine, ids: Sequence[int]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -78,17 +78,19 @@ class DeadLetterFeed:
     """Implement ports.Feed over dead letters of one feed, in the order in which they were set aside.
 
     It has that feed's name and no positions: that a letter is applied is known from its being none any more, which
-    is written in the transaction that applies it.
+    is written in the transaction that applies it. `read` gives the first letters behind one of this id, few at once.
     """
 
     lag_unit: Final = "records"
 
-    def __init__(self, name: str, letters: Sequence[DeadLetter]) -> None:
+    def __init__(self, name: str, read: Callable[[int], Sequence[DeadLetter]]) -> None:
         self.name = name
-        self._records = [letter.record for letter in letters]
-        self.versions = {letter.position: letter.version for letter in letters}
-        """At which version each record was set aside."""
-        self._next = 0
+        self._read = read
+        self._letters: deque[DeadLetter] = deque()
+        self.versions: dict[FeedPosition, int] = {}
+        """At which version each record that was given was set aside."""
+        self._last = 0
+        self._is_at_end = False
 
     def describe(self) -> FeedDescription:
         """Say nothing new of the feed."""
@@ -96,12 +98,21 @@ class DeadLetterFeed:
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Begin with the first letter."""
-        self._next = 0
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
-        """Give the next letters."""
-        start, self._next = self._next, min(self._next + max_records, len(self._records))
-        return self._records[start : self._next]
+        """Give the next letters, at most `max_records`, or up to the one that reaches `max_bytes`."""
+        records: list[RawRecord] = []
+        size = 0
+        while len(records) < max_records and size < max_bytes and not self._is_at_end:
+            if not self._letters:
+                self._letters.extend(self._read(self._last))
+                self._is_at_end = not self._letters
+                continue
+            letter = self._letters.popleft()
+            self._last, self.versions[letter.position] = letter.dead_letter_id, letter.version
+            size += len(letter.record.value or b"")
+            records.append(letter.record)
+        return records
 
     def positions(self) -> dict[tuple[str, int], int]:
         """Have none."""
@@ -115,15 +126,14 @@ class DeadLetterFeed:
 
     def at_end(self) -> bool:
         """Tell whether all letters were given."""
-        return self._next == len(self._records)
+        return self._is_at_end
 
     def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
         """Say nothing of transactions."""
         return None
 
-    def lag(self) -> Mapping[tuple[str, int], int]:
-        """Count the letters that were not given yet."""
-        return Counter((record.topic, record.partition) for record in self._records[self._next :])
+    def lag(self) -> None:
+        """Count nothing: whoever tries letters is told when they all were."""
 
     def rest(self) -> None:
         """Have no connection."""

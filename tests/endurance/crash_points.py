@@ -65,7 +65,7 @@ def retry(url: str, steps: Steps, value: bytes) -> None:
     finally:
         engine.dispose()
     if letters:
-        follow(url, steps, lambda: DeadLetterFeed(letters[0].feed, letters))
+        follow(url, steps, lambda: DeadLetterFeed(letters[0].feed, lambda after: [] if after else letters))
 
 
 def send(url: str, steps: Steps, sink: TransitionSink) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
 import httpx
 import pytest
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 
 from service.cli import app
 from service.core.errors import SubsetdError
+from service.store import dead_letters
 from service.store.database import make_engine
 from service.usecases.batches import ErrorPolicy
+from service.usecases.retry_dead_letters import DeadLetter
 from tests import kept_rows, states
 from tests.events import envelope
 from tests.following import COLUMNS, MakeStream, Stream, Watch, consume
@@ -122,6 +125,33 @@ def test_letters_are_tried_in_their_order(database_url: str, stream: Stream) -> 
     first, second = [i for i, _ in letters(database_url)]
     subsetd("retry", second, first)
     assert letters(database_url) == []
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_letters_are_read_in_portions_and_tried_in_batches(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [[str(number), "2", "large" * 500] for number in range(20, 25)]
+    for row in rows:
+        stream.append("orders", row, None)
+    set_aside(database_url, stream)
+    for row in rows:
+        stream.append("orders", None, row)
+    consume(database_url, stream)
+    read, sizes = dead_letters.read, []
+
+    def counted(*given: Any) -> list[DeadLetter]:
+        found = read(*given)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(dead_letters, "read", counted)
+    monkeypatch.setattr(dead_letters, "PORTION", 2, raising=False)
+    monkeypatch.setenv("SUBSETD_BATCH_BYTES", "1024")
+    before = states.query(database_url, "select max(version) from state_version")[0][0]
+    assert "5 records tried again: 5 applied" in subsetd("retry", "--all")
+    assert states.query(database_url, "select max(version) from state_version") == [(before + 5,)]
+    assert (letters(database_url), sizes) == ([], [2, 2, 1, 0])
     assert states.read(database_url) == states.expected(stream.tables)
 
 
