@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,7 @@ import pytest
 
 from service.core.canonical import value_keys
 from service.core.errors import SubsetdError
-from service.core.model import Table
+from service.core.model import FeedDescription, RawRecord, StoredPosition, Table
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
@@ -128,6 +128,54 @@ class Stream:
             at = file.tell()
             file.write(line + b"\n")
         return at
+
+
+class TwoPartitions:
+    """Stand for a topic of two partitions, whose records come in the order in which they are given."""
+
+    name = "two partitions"
+    lag_unit = "records"
+
+    def __init__(self, *records: RawRecord) -> None:
+        self._records = list(records)
+        self._positions: dict[tuple[str, int], int] = {}
+
+    def describe(self) -> FeedDescription:
+        return FeedDescription("nowhere")
+
+    def rest(self) -> None:
+        pass
+
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
+        stored = {place: position.next_offset for place, position in positions.items()}
+        self._positions = {("shop", 0): 0, ("shop", 1): 0, **stored}
+        self._records = [r for r in self._records if r.offset >= self._positions[r.topic, r.partition]]
+
+    def poll(self, max_records: int, max_bytes: int, timeout: float) -> list[RawRecord]:
+        given, self._records = self._records, []
+        self._positions |= {(record.topic, record.partition): record.offset + 1 for record in given}
+        return given
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        return dict(self._positions)
+
+    def source_positions(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], dict[str, object]]:
+        return {}
+
+    def at_end(self) -> bool:
+        return not self._records
+
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> None:
+        return None
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        return {("shop", 0): len(self._records)}
+
+    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def begun(url: str, tables: Tables, folder: Path) -> Stream:

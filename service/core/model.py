@@ -68,6 +68,27 @@ class AttributeCounters:
     repeated_count: int | None = 0
 
 
+class Since(NamedTuple):
+    """Say which change first showed a column as it is now: its time at the source, and its partition.
+
+    `is_new` says that before it rows had no such column and have NULL there, `was` are the names that it had.
+    """
+
+    ts_ms: int
+    topic: str
+    partition: int
+    is_new: bool = False
+    was: tuple[str, ...] = ()
+
+    def is_behind(self, position: FeedPosition, ts_ms: int) -> bool:
+        """Tell whether a change may be from before it: from another partition, or repeated.
+
+        In its own partition what has the same time came behind it.
+        """
+        is_elsewhere = position[:2] != (self.topic, self.partition)
+        return 0 < ts_ms < self.ts_ms + is_elsewhere
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Describe a tracked table, with its attributes in the order of their ordinals; equal only to itself.
@@ -77,7 +98,8 @@ class Table:
     that changes without a whole before-image can be applied. `has_full_identity` says that its source sends whole
     before-images for sure (REPLICA IDENTITY FULL). `stale` names columns that are no longer kept current: an image may
     have them or not, and nobody looks at what it says of them. `derived` are attributes of tuples, which no image has.
-    `null_tokens` are texts that its source was read with as NULL: in changes they are NULL as well.
+    `null_tokens` are texts that its source was read with as NULL: in changes they are NULL as well. `since` has, of
+    columns that changed since the bootstrap, which change showed it first.
     """
 
     schema: str
@@ -93,6 +115,7 @@ class Table:
     stale: tuple[str, ...] = ()
     derived: tuple[DerivedAttribute, ...] = ()
     null_tokens: frozenset[str] = frozenset()
+    since: Mapping[str, Since] = field(default_factory=dict)
 
     @property
     def followed(self) -> tuple[Attribute, ...]:
@@ -259,7 +282,8 @@ class SchemaDrift(RecordError):
     `added` are pairs of a column and its data type, `missing` the known columns that are not sent any more, `retyped`
     known columns with the type that they have now, `source_position` is what the record says of its source. `filled`
     names those of the added columns of which rows that were there may hold a value (a default, of which no change
-    tells); None where nothing says. The consumer acts upon it: see design note 3.
+    tells); None where nothing says. `position` is the record's, where others may come later that are from before it.
+    The consumer acts upon it: see design note 3.
     """
 
     def __init__(
@@ -279,6 +303,7 @@ class SchemaDrift(RecordError):
         self.source_position = source_position or {}
         self.filled = filled
         self.retyped = tuple(retyped)
+        self.position: FeedPosition | None = None
 
 
 Decoded = RowChange | Skipped | RecordError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.core.errors import NotFoundError, StateError
-from service.core.model import SchemaDrift, Table, slot_feed
+from service.core.model import SchemaDrift, Since, Table, slot_feed
 from service.core.retyping import UNTYPED, keeps_texts, shows_other_type
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, histograms, row_images, sketches
@@ -62,10 +63,13 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
     known = {row[0]: KnownColumn(*row) for row in cursor}
     change = plan_change(list(known.values()), drift)
     version = write_version(cursor, feed)
+    since = _shown_by(drift)
     _make_stale(cursor, change.stale, version)
     for attribute_id, column in change.renamed.items():
+        _put_since(cursor, attribute_id, since, known[attribute_id].column)
         _rename(cursor, known[attribute_id], column)
     for attribute_id, data_type in change.retyped.items():
+        _put_since(cursor, attribute_id, since)
         cursor.execute("update attribute set data_type = %s where attribute_id = %s", (data_type, attribute_id))
     for column, data_type in change.added:
         # Of what older rows hold unknown to us nothing can be said before the source is read again: it is stale. So is
@@ -89,9 +93,48 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
             ),
         )  # fmt: skip
     if change.added:
-        cursor.execute("select attribute_id from attribute where added_version = %s", (version,))
-        sketches.write_empty(cursor, version, [attribute_id for (attribute_id,) in cursor])
+        cursor.execute("select attribute_id, column_name from attribute where added_version = %s", (version,))
+        added = dict(cursor)
+        for attribute_id, column in added.items():
+            _put_since(cursor, attribute_id, since and since._replace(is_new=column not in change.unknown))
+        sketches.write_empty(cursor, version, list(added))
     return [known[attribute_id].column for attribute_id in change.stale]
+
+
+def read_since(told: Mapping[str, Sequence[Any]] | None) -> dict[int, Since]:
+    """Read what a source's settings say of its columns that changed, by attribute id."""
+    return {
+        int(key): Since(ts_ms, topic, partition, is_new, tuple(was))
+        for key, (ts_ms, topic, partition, is_new, was) in (told or {}).items()
+    }
+
+
+def _shown_by(drift: SchemaDrift) -> Since | None:
+    """Give the place of the record that shows a change, where its time tells it from those before."""
+    ts_ms = drift.source_position.get("ts_ms")
+    return Since(ts_ms, *drift.position[:2]) if drift.position and isinstance(ts_ms, int) and ts_ms else None
+
+
+def _since(cursor: Any, attribute_id: int) -> Since | None:
+    cursor.execute(
+        "select settings -> 'since' from attribute join source using (source_id) where attribute_id = %s",
+        (attribute_id,),
+    )
+    (told,) = cursor.fetchone()
+    return read_since(told).get(attribute_id)
+
+
+def _put_since(cursor: Any, attribute_id: int, since: Since | None, *was: str) -> None:
+    """Store since which record a column is as it is now, beside what is known of it already."""
+    if since is None:
+        return
+    known = _since(cursor, attribute_id) or since
+    told = {attribute_id: since._replace(is_new=known.is_new, was=(*known.was, *was))}
+    cursor.execute(
+        "update source set settings = jsonb_set(settings, '{since}', coalesce(settings -> 'since', '{}') || %s::jsonb) "
+        "where source_id = (select source_id from attribute where attribute_id = %s)",
+        (json.dumps(told), attribute_id),
+    )
 
 
 def _shown(cursor: Any, table: Table, column: str) -> int | None:
@@ -191,6 +234,8 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
             (data_type, one.attribute_id),
         )
         sketches.drop_sketches(cursor, [there.attribute_id])
+        since = _since(cursor, there.attribute_id)
+        _put_since(cursor, one.attribute_id, since and since._replace(is_new=False), one.column)
     _rename(cursor, one, column)
     return f"{prefix}{one.column} is now {new}, since version {version}."
 

@@ -84,7 +84,7 @@ select table_id, coalesce(begun_version, bootstrapped_version) from tracked_tabl
 
 TABLES = """
 select schema_name, table_name, table_id, name, source_database, source_schema, source_table, key_columns,
-       row_images, replica_identity = 'full', settings -> 'null_tokens'
+       row_images, replica_identity = 'full', settings -> 'null_tokens', settings -> 'since'
 from tracked_table join source using (source_id)
 """
 
@@ -414,13 +414,15 @@ def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequen
     insert_only = any(attribute.insert_only for attribute in attributes)
     if described is None:
         return Table(*name, tuple(attributes), insert_only)
-    table_id, source, database, schema, table, key_columns, keeps_rows, is_full, tokens = described
+    table_id, source, database, schema, table, key_columns, keeps_rows, is_full, tokens, told = described
+    by_id = schema_changes.read_since(told)
     places = {attribute.name.column: place for place, attribute in enumerate(attributes)}
     key = tuple(places[column] for column in key_columns) if places.keys() >= set(key_columns) else ()
     wire, keeps_rows = (database, schema, table), keeps_rows and bool(key)
     return Table(
         *name, tuple(attributes), insert_only, table_id, source, wire, key, keeps_rows, bool(is_full),
         null_tokens=frozenset(tokens or ()),
+        since={a.name.column: by_id[a.attribute_id] for a in attributes if a.attribute_id in by_id},
     )  # fmt: skip
 
 

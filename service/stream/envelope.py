@@ -92,7 +92,7 @@ class Decoder:
         except RecordError as error:
             message = f"{record.position}: {cut_message(str(error))}"
             if isinstance(error, SchemaDrift):
-                raise SchemaDrift(
+                drift = SchemaDrift(
                     message,
                     error.table,
                     error.added,
@@ -100,7 +100,9 @@ class Decoder:
                     error.source_position,
                     error.filled,
                     error.retyped,
-                ) from error.__cause__
+                )
+                drift.position = record.position
+                raise drift from error.__cause__
             told = RecordError(message, error.without_values)
             told.change = error.change
             raise told from error.__cause__
@@ -137,10 +139,13 @@ class Decoder:
             return _skip(record, NOT_FOLLOWED)
         position = _source_position(source, envelope.get("transaction"), letter)
         moves: Row | None = None
+        tracked = tracked.at(record.position, position)
         try:
             before, after = _images(tracked, letter, envelope)
             if flattened:
                 before, after = row_of(before, tracked), row_of(after, tracked)
+            if tracked.late:
+                before, after = tracked.as_now(before), tracked.as_now(after)
             if schema is not None and letter != "t":
                 self._refuse_other_types(schema, tracked)
             if letter == "u" and after is not None and source.get("connector") == "sqlserver":

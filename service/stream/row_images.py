@@ -10,7 +10,7 @@ from uuid import UUID
 
 from service.core.cell_decoding import WireSettings, bare_cell_decoder
 from service.core.errors import RecordError
-from service.core.model import UNAVAILABLE, Row, SchemaDrift, Table
+from service.core.model import UNAVAILABLE, FeedPosition, Row, SchemaDrift, Table
 from service.core.sql_names import sql_name
 
 Image = Mapping[str, Any]
@@ -52,8 +52,14 @@ class Decoders:
 class TableDecoder:
     """Decode the row images of one table."""
 
-    def __init__(self, table: Table, settings: WireSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self, table: Table, settings: WireSettings = DEFAULT_SETTINGS, late: frozenset[str] = frozenset()
+    ) -> None:
+        """Decode rows as they are now, or those from before its columns `late` became what they are."""
         self.table = table
+        self.late = late
+        self._of_late: dict[frozenset[str], TableDecoder] = {}
+        self._changed_ms = max((since.ts_ms for since in table.since.values()), default=-1)
         self.settings = settings
         self.columns = tuple(attribute.name.column for attribute in table.attributes)
         self.names = frozenset(self.columns)
@@ -65,6 +71,37 @@ class TableDecoder:
         self._stale = frozenset(table.stale)
         self._cells = _getter(self.columns)
         self._only_texts = all(attribute.data_type == "string" for attribute in table.attributes)
+
+    def at(self, position: FeedPosition, source_position: Mapping[str, Any]) -> TableDecoder:
+        """Give the decoder for a record of this place: it may be from before a change of columns that is known."""
+        ts_ms = source_position.get("ts_ms", 0)
+        if ts_ms > self._changed_ms:
+            return self
+        late = frozenset(c for c, since in self.table.since.items() if since.is_behind(position, ts_ms))
+        if not late:
+            return self
+        if late not in self._of_late:
+            self._of_late[late] = TableDecoder(self.table, self.settings, late)
+        self._of_late[late]._sends_whole_rows |= self._sends_whole_rows
+        return self._of_late[late]
+
+    def was(self, column: str) -> list[str]:
+        """Give the names that one of the late columns had, the last one first, but for those of other columns now."""
+        return [name for name in reversed(self.table.since[column].was) if name not in self.names]
+
+    def as_now(self, image: Image | None) -> dict[str, Any] | None:
+        """Give an image that is from before changes of columns as it would be behind them."""
+        if image is None:
+            return None
+        now = dict(image)
+        for column in self.late - image.keys():
+            name = next((name for name in self.was(column) if name in now), None)
+            since = self.table.since[column]
+            if name is not None:
+                now[column] = now.pop(name)
+            elif since.is_new and image.keys().isdisjoint(since.was):
+                now[column] = None
+        return now
 
     def row(
         self,
@@ -146,6 +183,8 @@ class TableDecoder:
         """Give the canonical texts of the key's cells; None where the image does not have them all."""
         if image is None:
             return None
+        if self.late:
+            image = self.as_now(image) or {}
         try:
             cells = [image[column] for column in self.key_columns]
         except KeyError:

@@ -11,7 +11,7 @@ from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import SchemaDrift
 from service.core.number_decoding import DecimalHandling
-from service.core.retyping import shows_other_type
+from service.core.retyping import keeps_texts, shows_other_type
 from service.stream.flattened import OPERATION
 from service.stream.row_images import Decoders, TableDecoder
 
@@ -86,7 +86,7 @@ class WireSchema:
         found = self._decoders.get(tracked)
         if found is None:
             found = self._decoders[tracked] = Decoders(
-                self._encoding(attribute.name.column, attribute.data_type, tracked.settings)
+                self._encoding(self._name(attribute.name.column, tracked), attribute.data_type, tracked.settings)
                 for attribute in tracked.table.attributes
             )
         return found
@@ -98,14 +98,21 @@ class WireSchema:
             retyped = self._retyped[tracked] = tuple(
                 (attribute.name.column, told)
                 for attribute in tracked.table.attributes
-                if self.fields.get(attribute.name.column, {}).get("type")
-                and shows_other_type(attribute.data_type, told := self.data_type(attribute.name.column))
+                if self.fields.get(name := self._name(attribute.name.column, tracked), {}).get("type")
+                and shows_other_type(attribute.data_type, told := self.data_type(name))
+                and not (attribute.name.column in tracked.late and keeps_texts(told, attribute.data_type))
             )
         if retyped:
             told_types = ", ".join(f"{column!r} is {told}" for column, told in retyped)
             raise SchemaDrift(
                 f"its schema shows another type in {tracked.table}: {told_types}", tracked.table, retyped=retyped
             )
+
+    def _name(self, column: str, tracked: TableDecoder) -> str:
+        """Give the name that a column has here: an old one where records are from before its renaming."""
+        if column in self.fields or column not in tracked.late:
+            return column
+        return next((name for name in tracked.was(column) if name in self.fields), column)
 
     def data_type(self, column: str) -> str:
         """Name the type of a column as the state would know it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
 from service.core.errors import DamagedStateError, RecordError, StateError
-from service.core.model import FeedDescription, RawRecord, StoredPosition
+from service.core.model import RawRecord
 from service.core.records import Keys, NewRecords
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
@@ -25,7 +24,7 @@ from service.usecases.batches import ErrorPolicy, Positions
 from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume, shop_tables
+from tests.following import COLUMNS, Stream, TwoPartitions, Watch, consume, shop_tables
 from tests.states import Tables
 
 
@@ -115,53 +114,6 @@ def test_what_is_in_hand_of_a_file_counts_in_bytes(database_url: str, stream: St
     consume(database_url, stream, records=2, watch=Lag())
     size = stream.path.stat().st_size
     assert sorted(set(told), reverse=True) == [size, size * 2 // 3, size // 3, 0]
-
-
-class TwoPartitions:
-    """Stand for a topic of two partitions, each record a change of the table that the partition is named after."""
-
-    name = "two partitions"
-    lag_unit = "records"
-
-    def __init__(self, *records: RawRecord) -> None:
-        self._records = list(records)
-        self._positions: dict[tuple[str, int], int] = {}
-
-    def describe(self) -> FeedDescription:
-        return FeedDescription("nowhere")
-
-    def rest(self) -> None:
-        pass
-
-    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
-        stored = {place: position.next_offset for place, position in positions.items()}
-        self._positions = {("shop", 0): 0, ("shop", 1): 0, **stored}
-
-    def poll(self, max_records: int, max_bytes: int, timeout: float) -> list[RawRecord]:
-        given, self._records = self._records, []
-        self._positions |= {(record.topic, record.partition): record.offset + 1 for record in given}
-        return given
-
-    def positions(self) -> dict[tuple[str, int], int]:
-        return dict(self._positions)
-
-    def source_positions(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], dict[str, object]]:
-        return {}
-
-    def at_end(self) -> bool:
-        return not self._records
-
-    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> None:
-        return None
-
-    def lag(self) -> dict[tuple[str, int], int]:
-        return {("shop", 0): len(self._records)}
-
-    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def test_each_partition_has_the_source_position_of_its_own_last_change(database_url: str, stream: Stream) -> None:
