@@ -94,10 +94,8 @@ class Discovery(Decoder):
             return
         name = _wire_name(record, envelope.get("source"))
         place = record.topic, record.partition
-        key_columns: tuple[str, ...] = ()
-        if record.key:
-            payload, _, _ = self._parse(record.topic, record.key, is_key=True)
-            key_columns = tuple(payload) if type(payload) is dict else ()
+        payload, _ = self._parse_key(record)
+        key_columns = tuple(payload) if type(payload) is dict else ()
         seen = SeenTable((record.timestamp_ms, record.offset), (), key_columns, {place}, {})
         if letter == "t":
             seen.emptied[place] = record.offset
