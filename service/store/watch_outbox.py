@@ -44,14 +44,12 @@ class PostgresAlertOutbox:
         self._engine = engine
         self._watch_id = watch_id
 
-    def pending(self, limit: int, begun: Collection[int]) -> list[tuple[Alert, Channel]]:
+    def pending(self, begun: Collection[int]) -> list[tuple[Alert, Channel]]:
         with self._engine.begin() as connection:
             rows = connection.execute(text(PENDING), {"watch_id": self._watch_id}).all()
             silences = [Silence(**row._mapping) for row in connection.execute(text(SILENCED))]
             found: list[tuple[Alert, Channel]] = []
             for row in rows:
-                if len(found) == limit:
-                    break
                 fields = row._asdict()
                 channel = channel_of(fields.pop("channel"), fields.pop("secret"))
                 alert = alert_of(fields)

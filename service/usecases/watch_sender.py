@@ -109,7 +109,8 @@ class WatchSender:
         for one in [one for one, future in self._on_its_way.items() if future.done()]:
             self._tried[one] = self._on_its_way.pop(one).result()
         unknown = {one for one, attempt in self._tried.items() if attempt.unknown is not None}
-        pending = self._outbox.pending(AT_ONCE * 4, unknown | self._on_its_way.keys())
+        # All of it: what is forgotten here has no pause.
+        pending = self._outbox.pending(unknown | self._on_its_way.keys())
         known = {alert.alert_id for alert, _ in pending}
         self._tried = {one: attempt for one, attempt in self._tried.items() if one in known}
         now = self._clock()

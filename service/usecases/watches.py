@@ -233,7 +233,7 @@ class Channels(Protocol):
 class Outbox(Protocol):
     """Keep what is to be delivered. Every method may raise `StateError`."""
 
-    def pending(self, limit: int, begun: Collection[int]) -> Sequence[tuple[Alert, Channel]]:
+    def pending(self, begun: Collection[int]) -> Sequence[tuple[Alert, Channel]]:
         """List the oldest alert of each watch that is on its way, those tried least often first.
 
         What a silence has come over since is not among them, unless an attempt at it has `begun`.

@@ -8,7 +8,7 @@ import hmac
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_string
 from itertools import chain
@@ -26,6 +26,7 @@ from service.store.database import make_engine
 from service.store.watch_outbox import PostgresAlertOutbox
 from service.stream.kafka_alerts import AlertTopic
 from service.stream.kafka_sockets import CLOSING
+from service.usecases import watch_sender
 from service.usecases.watch_sender import LONGEST_PAUSE, WatchSender, pause
 from service.usecases.watches import MOST_ATTEMPTS, AlertState, Channel, ChannelKind, Channels
 from service.watch_runner import _check
@@ -212,6 +213,23 @@ def test_what_fails_is_tried_again_later_and_later_and_given_up_with_a_record(
     assert watching.watches.health()[:2] == (0, 1)
 
 
+def test_each_of_many_that_fail_keeps_its_pause(
+    database_url: str, watching: Watching, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_sender, "AT_ONCE", 2)
+    many = 12
+    for i in range(many):
+        add(watching, Channel(ChannelKind.WEBHOOK, receiver.url), f"w{i}")
+    watching.look()
+    states.execute(database_url, "update watch_alert set attempts = 10")  # the next pause is one of minutes
+    receiver.answer = lambda: (500, {})
+    with delivering(watching.sender(channels_to())) as sender:
+        for _ in range(many):
+            deliver(watching, sender)
+            watching.clock.now += 1
+    assert [one.attempts for one in watching.alerts()] == [11] * many
+
+
 def test_pauses_grow_to_a_bound_and_half_of_each_is_chance() -> None:
     assert [pause(n, 1.0) for n in (1, 2, 3)] == [1, 2, 4]
     assert [pause(n, 0.0) for n in (1, 2, 3)] == [0.5, 1, 2]
@@ -242,7 +260,7 @@ def test_a_database_that_goes_away_between_keeps_what_is_on_its_way(watching: Wa
     faults: list[str] = []
 
     class Away(PostgresAlertOutbox):
-        def pending(self, limit: int, begun: Collection[int]) -> Any:
+        def pending(self, *_: Any) -> Any:
             raise StateError("the database is away")
 
     with delivering(watching.sender(channels_to(), outbox=Away(watching.engine), failed=faults.append)) as sender:
