@@ -36,6 +36,7 @@ def verify(
             state = queries.state(snapshot)
         broken = 0
         with wiring.make_verifier(engine).checks() as checks:
+            newest_change = checks.newest_change
             out.print(f"Verifying version {checks.version}.")
             for finding in verify_state(checks):
                 mark = "[green]holds[/]" if finding.holds else f"[bold red]{finding.violations:,} violations[/]"
@@ -44,7 +45,8 @@ def verify(
                     out.print(Text(f"      {example}"))
                 broken += not finding.holds
         for one in () if sql_only else state.sources:
-            has_changed = state.head.version > max(s.bootstrapped_version for s in state.sources)
+            has_changed = newest_change > one.bootstrapped_version
+            place = "the address that was given" if one.name in given else one.location  # an address has secrets
             address = given.pop(one.name, None if has_changed else one.location)
             if address is None:
                 out.print(
@@ -54,7 +56,7 @@ def verify(
                     )
                 )
                 continue
-            out.print(Text(f"I4  recomputing {one.name} from {one.location}"))
+            out.print(Text(f"I4  recomputing {one.name} from {place}"))
             ended = spark_bootstrap(url, settings, address, ["--name", one.name, "--check"])
             out.print("      [green]equal[/]" if ended == 0 else "      [bold red]it differs, or could not be read[/]")
             broken += ended != 0

@@ -114,6 +114,7 @@ select attribute_id, sketch_only, row_count - null_count as occurrences,
     concat_ws('.', schema_name, table_name, column_name) as name
 from attribute join source using (source_id) where dropped_version is null
 """
+NEWEST_CHANGE = "select coalesce(max(version), 0) from state_version where kind <> 'bootstrap'"
 VERSIONS = "select version, lag(version) over (order by version) from state_version"
 
 # A bootstrap may give positions anew: only batches behind the newest bootstrap are held against each other.
@@ -152,6 +153,10 @@ class PostgresChecks:
         self._places = [connection, *elsewhere.connections]
         self.version = version
         self._names = {i: name for i, name, *_ in self._rows(COUNTERS_NAMES)}
+
+    @property
+    def newest_change(self) -> int:
+        return int(self._rows(NEWEST_CHANGE)[0][0])
 
     def _rows(self, query: str, **parameters: Any) -> list[Any]:
         return list(self._connection.execute(text(query), parameters))

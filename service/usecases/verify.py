@@ -45,6 +45,10 @@ class StateChecks(Protocol):
     def version(self) -> int:
         """Name the version that is checked."""
 
+    @property
+    def newest_change(self) -> int:
+        """Name the newest version that changes made, of whichever source; 0 where none was applied."""
+
     def records_fit_clusters(self) -> Count:
         """Check that each record's attributes are its cluster's, with a frequency for each, above 0 where counted."""
 

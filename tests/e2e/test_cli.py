@@ -27,6 +27,13 @@ from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for, wait_for_end
 
+ANOTHER_SOURCE = """
+insert into source (name, kind, location, insert_only, bootstrapped_version)
+values ('other', 'csv', '/nowhere', false, 3);
+insert into state_version (version, generation, kind, source_name) values (3, 2, 'bootstrap', 'other')
+"""
+"""A source without tables that was read behind a change of another one."""
+
 
 @pytest.fixture
 def stream(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
@@ -152,6 +159,18 @@ def test_verify_ends_with_1_on_a_damaged_state(stream: Stream, subsetd: Command,
     code, out, _ = subsetd.ended("verify", "--sql-only")
     assert code == 1
     assert "s.orders.customer ⊆ s.customers.id holds and is not served" in out
+
+
+def test_verify_recomputes_no_source_that_was_followed_before_another_one_was_read(
+    stream: Stream, subsetd: Command, database_url: str
+) -> None:
+    stream.change("orders", None, ["12", "1", None])
+    subsetd("consume", "--feed", f"file:{stream.path}", "--until-end")
+    states.execute(database_url, ANOTHER_SOURCE)
+    code, out, _ = subsetd.ended("verify", "--source=other=/gone")
+    assert "s is not recomputed: changes have been applied since" in out
+    assert "recomputing other from the address that was given" in out
+    assert code == 1, "it cannot be read"
 
 
 def test_dead_letters_are_listed(stream: Stream, subsetd: Command) -> None:
