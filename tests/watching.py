@@ -136,7 +136,8 @@ def receiving() -> Iterator[Receiver]:
 class MailBox:
     """Keep the mail that came: who it is to, and its lines. `refuses` is what the server says in place of taking it.
 
-    Of the receivers `unknown` are refused. `in_clear` are the commands that everybody between could read.
+    Of the receivers `unknown` are refused. `goodbye` is the answer to QUIT. `in_clear` are the commands that everybody
+    between could read.
     """
 
     port: int = 0
@@ -144,6 +145,7 @@ class MailBox:
     logins: list[str] = field(default_factory=list)
     refuses: str | None = None
     unknown: Sequence[str] = ()
+    goodbye: str = "221 bye"
     in_clear: list[str] = field(default_factory=list)
 
 
@@ -200,7 +202,7 @@ def mail_server(tls: ssl.SSLContext | None = None, *, from_the_first_byte: bool 
                         box.mails.append((to, text))
                     self.say(box.refuses or "250 taken")
                 elif verb == "QUIT":
-                    self.say("221 bye")
+                    self.say(box.goodbye)
                     return
                 else:
                     self.say("250 ok")

@@ -125,10 +125,15 @@ class _SecureConnection(smtplib.SMTP_SSL, _Connection):
 
 def _hand_over(server: MailServer, message: EmailMessage, line: _Line) -> dict[str, tuple[int, bytes]]:
     """Send a mail on a line, and give whom the server refused it for."""
-    with _connect(server, line) as connection:
+    connection = _connect(server, line)
+    try:
         if server.user is not None:
             connection.login(server.user, server.password or "")
         return connection.send_message(message)
+    finally:
+        with suppress(smtplib.SMTPException, OSError):  # what was taken stays so, whatever is said at the end
+            connection.quit()
+        connection.close()
 
 
 def _connect(server: MailServer, line: _Line) -> smtplib.SMTP:

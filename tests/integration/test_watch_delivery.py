@@ -173,6 +173,19 @@ def test_a_mail_that_some_of_its_receivers_got_is_not_sent_again(watching: Watch
     assert "refused 1 of 2 receivers" in (alert.fault or "")
 
 
+@pytest.mark.parametrize(("unknown", "state"), [([], AlertState.DELIVERED), (["gone@example.org"], AlertState.FAILED)])
+def test_a_mail_that_was_taken_is_not_sent_again_whatever_the_server_says_at_the_end(
+    watching: Watching, box: MailBox, unknown: list[str], state: AlertState
+) -> None:
+    add(watching, Channel(ChannelKind.EMAIL, to=("ada@example.org", "gone@example.org")))
+    server = MailServer.of(f"smtp+plain://127.0.0.1:{box.port}")
+    box.unknown, box.goodbye = unknown, "421 too many connections"
+    with delivering(watching.sender(channels_to(mail=(server, "subsetd@example.org")))) as sender:
+        deliver(watching, sender)
+    (alert,) = watching.alerts()
+    assert (len(box.mails), alert.state, alert.attempts) == (1, state, 1)
+
+
 def test_a_topic_gets_json_under_the_watch(watching: Watching, broker: KafkaBroker) -> None:
     topic = broker.create_topic()
     add(watching, Channel(ChannelKind.KAFKA, topic=topic))
