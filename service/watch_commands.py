@@ -88,8 +88,7 @@ def add(
     channels = [one for one in given if one is not None]
     if len(channels) != 1:
         raise WatchError("A watch has one channel: --webhook, --slack, --email or --topic.")
-    secret = None if secret_file is None else secret_file.read().strip()
-    channel = replace(channels[0], secret=secret or None)
+    channel = replace(channels[0], secret=None if secret_file is None else _secret_of(secret_file))
     seconds = _seconds(debounce, "--debounce")
     with _register() as register:
         made = register.add(NewWatch(name, rule, channel, seconds, not fired_only, with_values, by or user_name()))
@@ -256,6 +255,14 @@ def _register() -> Iterator[WatchRegister]:
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
         yield make_watches(engine, settings)
+
+
+def _secret_of(file: typer.FileText) -> str | None:
+    try:
+        return file.read().strip() or None
+    except UnicodeDecodeError:
+        fault = "it is no text in UTF-8; write random bytes as hexadecimal digits"
+        raise typer.BadParameter(fault, param_hint="--secret-file") from None
 
 
 def _seconds(text: str, option: str) -> float:

@@ -53,6 +53,14 @@ def test_a_service_tells_a_webhook_what_breaks_and_a_command_what_was_told(
     assert "of both sides" not in subsetd.said(service)
 
 
+def test_a_secret_that_is_no_text_is_refused_in_words(database_url: str, subsetd: Commands, tmp_path: Path) -> None:
+    states.store(database_url, Tables(dict(COLUMNS)))
+    (tmp_path / "secret").write_bytes(b"\xff\x00\x80")
+    told = ("--webhook", "https://alerts.example/x", "--secret-file", str(tmp_path / "secret"))
+    code, said = subsetd.run("watch", "add", "w", "dead-letters", *told)
+    assert (code, "no text in UTF-8" in said, "Traceback" in said) == (2, True, False)
+
+
 def test_a_test_sends_what_its_own_watch_has_to_tell_and_nothing_of_others(
     database_url: str, subsetd: Commands
 ) -> None:
