@@ -116,6 +116,16 @@ class KafkaSource:
         }
         if not self._seen:
             raise SourceError(f"{self.location}: there is no change event in these topics. Check their names.")
+        bare = [wire for wire, seen in self._seen.items() if not seen.columns]
+        self.warnings += [
+            f"{'.'.join(wire[1:])} is left out: the topics have no row of it, only deletes or TRUNCATE, and so nothing "
+            f"tells its columns. Bootstrap again with --replace once it has rows."
+            for wire in bare
+        ]
+        for wire in bare:
+            del self._seen[wire]
+        if not self._seen:
+            raise SourceError(f"{self.location}: there is no row in these topics. Bootstrap them once they have some.")
         names: dict[tuple[str, str], WireName] = {}
         for wire, seen in self._seen.items():
             _, schema, table = wire

@@ -24,8 +24,9 @@ from service.usecases.batches import Totals
 from service.usecases.follow_feed import Consumer
 from spark_jobs import kafka_source
 from spark_jobs.bootstrap import Summary, run_bootstrap
-from spark_jobs.kafka_source import FoldedTable, _Fold, _from_ipc, _latest
-from spark_jobs.sources import Options
+from spark_jobs.kafka_source import FoldedTable, KafkaSource, _Fold, _from_ipc, _latest
+from spark_jobs.parallel import run_parallel
+from spark_jobs.sources import Options, open_source
 from tests import states
 from tests.broker import KafkaBroker
 from tests.cluster import Cluster
@@ -356,6 +357,24 @@ def test_avro_is_read_with_its_registry(spark: SparkSession, database_url: str, 
         bootstrap(spark, database_url, address, schema_registry=registry.address)
     expected = count_cells({"shop.items.id": ["1", "2"], "shop.items.n": ["new", "other"]})
     assert read_state(database_url) == expected
+
+
+def test_a_table_of_which_topics_have_deletes_alone_is_left_out(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    """As behind what retention removed: nothing tells its columns."""
+    database.rows["orders"][1] = {}
+    database.delete("orders", 1)
+    database.flush()
+    source = open_source(Options(database.address, "shop"))
+    assert isinstance(source, KafkaSource)
+    with pytest.raises(SourceError, match="there is no row in these topics"):
+        source.discover(run_parallel(spark))
+    database.put("customers", {"id": 1, "name": "Ada"})
+    database.flush()
+    summary = bootstrap(spark, database_url, database.address)
+    assert [warning.partition(":")[0] for warning in summary.warnings] == ["shop.orders is left out"]
+    assert (summary.tables, summary.rows) == (1, 1)
 
 
 @pytest.mark.usefixtures("ranges")
