@@ -67,9 +67,10 @@ SELECT c.oid,
 FROM pg_class c WHERE c.oid = ANY (%s)
 """
 
+# A table that was dropped since the snapshot has no size: that it is gone is told where it is read.
 _LEAVES = """
-SELECT p.relid, n.nspname, c.relname, c.relkind = 'r', pg_relation_size(c.oid) / current_setting('block_size')::int,
-  pg_table_size(c.oid)
+SELECT p.relid, n.nspname, c.relname, c.relkind = 'r',
+  coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::int, coalesce(pg_table_size(c.oid), 0)
 FROM (SELECT relid FROM pg_partition_tree(%(root)s) WHERE isleaf UNION SELECT %(root)s::regclass) p
 JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind <> 'p' ORDER BY 1

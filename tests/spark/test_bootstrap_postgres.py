@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
+from service.store.source_reader import SourceSnapshot, page_ranges, read_pages
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options, open_source
 from tests.postgres import fresh_database
@@ -166,3 +168,15 @@ def test_a_source_that_is_away_or_empty_is_named(source_url: str) -> None:
         open_source(Options(source_url, "db"))
     with pytest.raises(SourceError, match=r"Cannot reach .*127\.0\.0\.1:1[:.].*correct the source's address"):
         open_source(Options("postgresql://nobody:secret@127.0.0.1:1/none", "db"))
+
+
+def test_a_table_that_is_dropped_before_it_is_looked_at_is_told(source_url: str) -> None:
+    """The snapshot still has it in its catalog, and no file of it is there."""
+    query(source_url, "CREATE TABLE t (id integer)")
+    with closing(SourceSnapshot(source_url)) as snapshot:
+        query(source_url, "DROP TABLE t")
+        (table,) = snapshot.tables()
+        ((pages, size),) = page_ranges(table.parts[0], 100)
+        assert size == 0
+        with pytest.raises(SourceError, match=r"public\.t on .*it was changed while it was read.*run the same command"):
+            read_pages(source_url, snapshot.exported, pages, table.columns)
