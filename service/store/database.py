@@ -250,6 +250,8 @@ def connect(url: str, application_name: str, lock_timeout_ms: int | None = None)
     try:
         with connection.cursor() as cursor:  # a COPY of a partition, or a wait for the tasks, may take long
             cursor.execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+            if connection.server_version >= 170000:
+                cursor.execute("SET transaction_timeout = 0")
         connection.commit()
         yield connection
     except psycopg2.Error as error:

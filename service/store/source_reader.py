@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ class SourceSnapshot:
         Tables that inherit in the old way are tables of their own. With `published` generated columns are left out
         that changes do not tell: all of them before Postgres 18, from then on those that are not stored.
         """
-        with self._connection.cursor() as cursor:
+        with self._held() as cursor:
             cursor.execute(_TABLES)
             found = cursor.fetchall()
             cursor.execute(_COLUMNS, ([row[0] for row in found],))
@@ -184,7 +185,7 @@ class SourceSnapshot:
         read = {(table.schema, table.name) for table in tables}
         named = sorted(read | {(schema, name) for table in tables for schema, name, *_ in table.parts})
         wanted = ([schema for schema, _ in named], [name for _, name in named])
-        with self._connection.cursor() as cursor:
+        with self._held() as cursor:
             cursor.execute(_FILES, wanted)
             found = cursor.fetchall()
             before = {name: file for name, file, _ in found}
@@ -205,6 +206,16 @@ class SourceSnapshot:
                 f"{self.place} began to be read, so its snapshot no longer shows what was in it. "
                 f"{NOTHING_STORED}: run the same command again."
             )
+
+    @contextmanager
+    def _held(self) -> Iterator[Any]:
+        """Give a cursor in the snapshot; raise SourceError where its session, hours old perhaps, is no more."""
+        try:
+            with self._connection.cursor() as cursor:
+                yield cursor
+        except psycopg2.Error as error:
+            told = f"The {self.place} lost the snapshot: {first_line(error)}."
+            raise SourceError(f"{told} {NOTHING_STORED}: run the same command again.") from error
 
     def close(self) -> None:
         """Let the snapshot go."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
-from service.store.source_reader import SourceSnapshot, page_ranges, read_pages
+from service.store.database import connect
+from service.store.source_reader import READER_NAME, SourceSnapshot, page_ranges, read_pages
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options, open_source
 from tests.postgres import fresh_database
@@ -180,3 +182,31 @@ def test_a_table_that_is_dropped_before_it_is_looked_at_is_told(source_url: str)
         assert size == 0
         with pytest.raises(SourceError, match=r"public\.t on .*it was changed while it was read.*run the same command"):
             read_pages(source_url, snapshot.exported, pages, table.columns)
+
+
+def test_a_snapshot_whose_session_was_ended_is_told_of_the_source(source_url: str) -> None:
+    """As by who ends what is long idle in a transaction, while all is merged."""
+    query(source_url, "CREATE TABLE t (id integer)")
+    with closing(SourceSnapshot(source_url)) as snapshot:
+        found = snapshot.tables()
+        query(
+            source_url,
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name = %s",
+            READER_NAME,
+        )
+        for ask in (snapshot.tables, lambda: snapshot.require_unbroken(found)):
+            with pytest.raises(SourceError, match=r"^The .* lost the snapshot: .*run the same command again"):
+                ask()
+
+
+def test_no_timeout_of_a_role_or_a_database_ends_a_snapshot(source_url: str) -> None:
+    those = "'^(statement|transaction|idle_in_transaction_session)_timeout$'"  # the second from Postgres 17 on
+    timeouts = [name for (name,) in query(source_url, f"SELECT name FROM pg_settings WHERE name ~ {those}")]
+    name = urlsplit(source_url).path.strip("/")
+    for timeout in timeouts:
+        query(source_url, f'ALTER DATABASE "{name}" SET {timeout} = 60000')
+    assert {setting for (setting,) in query(source_url, f"SELECT current_setting('{timeouts[0]}')")} == {"1min"}
+    with connect(source_url, "test") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting(name) FROM unnest(%s) AS name", (timeouts,))
+        assert {setting for (setting,) in cursor} == {"0"}
