@@ -201,9 +201,10 @@ class CsvReader:
         decoder = codecs.getincrementaldecoder(self.encoding)()  # a character may be torn where a beginning ends
         try:
             return decoder.decode(bytes(raw), is_whole).encode()
-        except UnicodeDecodeError as error:
-            message = f"{path}, byte {error.start}: this is not {self.encoding} text. Name its --encoding."
-            raise CsvFault(Fault(path, error.start, message)) from error
+        except UnicodeError as error:  # a text without the mark that UTF-16 begins with has no place
+            start = getattr(error, "start", 0)
+            message = f"{path}, byte {start}: this is not {self.encoding} text. Name its --encoding."
+            raise CsvFault(Fault(path, start, message)) from error
 
     def _bytes(self, part: FileRange) -> tuple[Bytes, int]:
         """Return the whole records of a range, and the offset at which they begin."""
@@ -255,7 +256,10 @@ class CsvReader:
             message = f"broken quoting: {fault[1]}. Write a quote inside a quoted cell twice, or name another --quote"
             self._fail_in(data, fault[0], offset, path, names, message)
         if self.encoding != "utf-8" and not self._must_be_whole:
-            buffer = pa.py_buffer(self._decoded(buffer, path))
+            try:
+                buffer = pa.py_buffer(data.tobytes().decode(self.encoding).encode())
+            except UnicodeDecodeError as wrong:
+                self._fail_text(wrong, data, offset, path, names)
         block = BLOCK_BYTES
         while True:
             try:
@@ -297,9 +301,12 @@ class CsvReader:
         try:
             data.tobytes().decode("utf-8")
         except UnicodeDecodeError as wrong:
-            message = f"byte 0x{data[wrong.start]:02x} is not {self.encoding} text. Name the file's --encoding"
-            self._fail_in(data, wrong.start, offset, path, names, message)
+            self._fail_text(wrong, data, offset, path, names)
         self._fail(path, offset, f"the part of the file from here on cannot be read: {error}")
+
+    def _fail_text(self, wrong: UnicodeDecodeError, data: Bytes, offset: int, path: str, names: list[str]) -> NoReturn:
+        message = f"byte 0x{data[wrong.start]:02x} is not {self.encoding} text. Name the file's --encoding"
+        self._fail_in(data, wrong.start, offset, path, names, message)
 
     def _fail_in(self, data: Bytes, place: int, offset: int, path: str, names: list[str], message: str) -> NoReturn:
         """Raise a CsvFault that names the column as well, of a place in records that begin at `offset`."""
@@ -447,13 +454,14 @@ def is_ascii_based(encoding: str) -> bool:
             and len(bytes(range(128, 256)).decode(encoding, "replace")) == 128
             and all(len(bytes([b, 65]).decode(encoding, "replace")) == 2 for b in range(128, 256))
         )
-    except UnicodeDecodeError:
+    except UnicodeError:
         return False
 
 
 def _codec(encoding: str) -> str:
     try:
         name = codecs.lookup(encoding).name
-    except LookupError:
+        bytes(4).decode(name)  # Python has codecs that are of no texts; these bytes are some in each that is
+    except (LookupError, UnicodeError):
         raise SourceError(f"--encoding {encoding}: there is no such encoding. Give one that Python knows.") from None
     return "utf-8" if re.fullmatch(r"utf-8(-sig)?", name) else name

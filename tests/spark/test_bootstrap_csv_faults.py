@@ -48,6 +48,31 @@ def test_a_bad_row_is_named_with_its_line_wherever_the_file_is_cut(
     assert way_out in said
 
 
+@pytest.mark.parametrize("task_bytes", [2000, 1 << 20])
+def test_a_byte_that_is_none_of_an_encoding_of_single_bytes_is_told_with_its_line(
+    tmp_path: Path, task_bytes: int
+) -> None:
+    (tmp_path / "t.csv").write_bytes(GOOD + b"7,M\x81nchen\r\n" + b"1,x\r\n" * 300)
+    source = open_source(Options(str(tmp_path), "s", encoding="cp1252"))
+    splits = source.splits(task_bytes, lambda function, items: [function(item) for item in items])
+    (fault,) = (fault for split in splits if (fault := source.reader().check(split)))
+    assert "t.csv, line 1002, column 'name': byte 0x81 is not cp1252 text" in source.reader().told(fault)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told"),
+    [
+        *((name, f"--encoding {name}: there is no such encoding") for name in ("hex", "rot13", "undefined", "klingon")),
+        ("utf-16", r"t\.csv, byte 0: this is not utf-16 text"),
+    ],
+)
+def test_an_encoding_that_cannot_be_is_told(tmp_path: Path, encoding: str, told: str) -> None:
+    """Some that Python knows are of no texts; UTF-16 begins with a mark, from which its order of bytes is known."""
+    (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(SourceError, match=told):
+        open_source(Options(str(tmp_path), "s", encoding=encoding))
+
+
 def sizes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Give a list that fills with the sizes of what is read at once, where lines are counted by 50,000 bytes."""
     read: list[int] = []
