@@ -406,7 +406,7 @@ class _Bootstrap:
             NewTable(
                 self._schema(table),
                 table.name,
-                (database, table.schema, table.name),
+                (database or table.database, table.schema, table.name),
                 table.key_columns,
                 table.replica_identity,
                 self.images_ids.get(place),

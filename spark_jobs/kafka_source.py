@@ -151,7 +151,7 @@ class KafkaSource:
     def tables(self) -> list[SourceTable]:
         found = []
         given = {name for name, _ in self.options.keys}
-        for (_, schema, name), seen in self._seen.items():
+        for (database, schema, name), seen in self._seen.items():
             names = dict(seen.columns)
             key = tuple(column for column in seen.key_columns if column != OF_ROUTER)
             unsent = [column for column in key if column not in names]
@@ -161,7 +161,8 @@ class KafkaSource:
                     f"connector send it (column.exclude.list, column.include.list), name columns that tell rows apart "
                     f"with --key {schema}.{name}=COLUMN,..., or leave the table out with --exclude."
                 )
-            found.append(SourceTable(schema, name, seen.columns, () if unsent else key, row_images=True))
+            key = () if unsent else key
+            found.append(SourceTable(schema, name, seen.columns, key, row_images=True, database=database))
         return found
 
     def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:

@@ -94,7 +94,8 @@ class SourceTable:
     `key_columns` tell its rows apart (none where that is not known), `replica_identity` is Postgres' word for it
     (full, default, index, nothing; None elsewhere). With `row_images` the bootstrap writes its rows beside the state.
     `constraints` are those that its source declares; none where files have none. `tuples` are places of columns whose
-    tuples are followed as well, `keys` columns that are tracked as keys, alone or as one of these.
+    tuples are followed as well, `keys` columns that are tracked as keys, alone or as one of these. `database` is what
+    changes call its database, where they say it of themselves.
     """
 
     schema: str
@@ -106,6 +107,7 @@ class SourceTable:
     constraints: Constraints = UNCONSTRAINED
     tuples: tuple[tuple[int, ...], ...] = ()
     keys: tuple[TrackedKey, ...] = ()
+    database: str | None = None
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

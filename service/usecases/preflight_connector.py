@@ -212,7 +212,7 @@ def _chosen_tables(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
     included, excluded = get("table.include.list"), get("table.exclude.list")
     schemas, database = get("schema.include.list"), get("database.dbname")
     for table in facts.state.tables:
-        if table.database is None or (database and table.database != database):
+        if not database or table.database != database:  # another connector may send it
             continue
         name = f"{table.schema}.{table.name}"
         if (

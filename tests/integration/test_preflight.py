@@ -53,6 +53,7 @@ STATE = StateFacts(
 CONFIG = {
     "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
     "plugin.name": "pgoutput",
+    "database.dbname": "shop",
     "skipped.operations": "none",
     "provide.transaction.metadata": "true",
     "snapshot.mode": "no_data",
@@ -197,6 +198,11 @@ def test_connectors_whose_repeats_cannot_be_recognised(connector_class: str, tol
     assert [words in one.found for words, one in zip(said, found, strict=True)] == [True] * len(said)
     images = replace(STATE, tables=[replace(FOLLOWED, row_images=True)])
     assert not [one for one in wrong(replace(facts, state=images)) if "recognised" in one.found]
+
+
+@pytest.mark.parametrize("database", [None, "other"])
+def test_a_connector_need_not_send_the_tables_of_another_database(database: str | None) -> None:
+    assert wrong(connector(database__dbname=database, table__include__list="other.items")) == []
 
 
 def test_a_connector_of_sql_server_has_to_say_how_long_columns_are() -> None:

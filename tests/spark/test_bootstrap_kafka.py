@@ -44,8 +44,9 @@ RowOf = dict[str, object]
 class Database:
     """Keep tables in step with topics of their changes, as a connector without whole before-images writes them."""
 
-    def __init__(self, cluster: Cluster, partitions: Mapping[str, int]) -> None:
+    def __init__(self, cluster: Cluster, partitions: Mapping[str, int], name: str = "mine") -> None:
         self.cluster = cluster
+        self.name = name
         self.prefix = f"db{uuid4().hex}"
         self.partitions = partitions
         self.rows: dict[str, dict[object, RowOf]] = {table: {} for table in partitions}
@@ -74,7 +75,7 @@ class Database:
     def send(self, table: str, key: RowOf | None, event: RowOf | None) -> None:
         value = None
         if event is not None:
-            value = orjson.dumps({**event, "source": {"db": "mine", "schema": "shop", "table": table, "ts_ms": 1}})
+            value = orjson.dumps({**event, "source": {"db": self.name, "schema": "shop", "table": table, "ts_ms": 1}})
         keyed = None if key is None else orjson.dumps(key)
         partition = zlib.crc32(keyed or b"") % self.partitions[table]
         self.cluster.producer.send(self.topic(table), value, key=keyed, partition=partition)
@@ -175,6 +176,26 @@ def test_the_consumer_goes_on_where_the_bootstrap_ended_while_writers_never_paus
     assert (state.clusters, state.counters, state.inds) == (expected.clusters, expected.counters, expected.inds)
     chain = query(database_url, "select count(*) from batch_position where first_offset > next_offset")
     assert chain == [(0,)]
+
+
+def test_changes_of_another_database_with_a_table_of_the_same_name_are_not_followed(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    mine, theirs = (Database(cluster, {"orders": 1}, name) for name in ("mine", "theirs"))
+    mine.put("orders", {"id": 1, "name": "Ada"})
+    mine.flush()
+    bootstrap(spark, database_url, mine.address)
+    for database, name in ((mine, "Bob"), (theirs, "Cleo")):
+        database.put("orders", {"id": 1, "name": name})
+        database.put("orders", {"id": 2, "name": name})
+        database.flush()
+    feed = f"{mine.address},{theirs.topic('orders')}"
+    decoder = partial(Decoder, unknown_tables="ignore")
+    totals = Consumer(
+        PostgresWriter(database_url), lambda: open_feed(feed, group_id=None), decoder, value_keys, Watch()
+    ).run(threading.Event(), until_end=True)
+    state, expected = states.read(database_url), mine.expected()
+    assert (totals.skipped, dict(state.records.values())) == (2, expected.records)
 
 
 def test_texts_that_stand_for_null_in_the_bootstrap_do_so_in_the_feed(
