@@ -9,9 +9,16 @@ TYPE_NAME = r"""
     AND d.objid IN (t.oid, t.typelem) WHERE t.oid = kind)
   THEN regexp_replace(format_type(kind, modifier),
     '^("([^"]|"")*"|[^".]*)[.](?=(hstore|vector|halfvec|geometry|geography)\M)', '')
-  ELSE format_type(kind, modifier) END
+  ELSE coalesce((SELECT quote_ident(nspname) || '.' FROM pg_type t
+    JOIN pg_type e ON e.oid = CASE t.typcategory WHEN 'A' THEN t.typelem ELSE t.oid END
+    JOIN pg_namespace n ON n.oid = e.typnamespace
+    WHERE t.oid = kind AND nspname <> 'pg_catalog' AND pg_type_is_visible(e.oid)), '')
+    || format_type(kind, modifier) END
 """
-"""SQL: format_type's name of the type `kind`, of extensions that canonical texts know without their schema."""
+"""SQL: format_type's name of the type `kind`, of extensions that canonical texts know without their schema.
+
+A type of one's own always has its schema, for it may be called as another database's (year, image).
+"""
 
 
 def sql_name(*parts: str) -> str:

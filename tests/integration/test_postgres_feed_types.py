@@ -32,6 +32,10 @@ CREATE TYPE geometry;
 CREATE FUNCTION geometry_in(cstring) RETURNS geometry LANGUAGE internal IMMUTABLE STRICT AS 'textin';
 CREATE FUNCTION geometry_out(geometry) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
 CREATE TYPE geometry (INPUT = geometry_in, OUTPUT = geometry_out, LIKE = text, DELIMITER = ':');
+ALTER EXTENSION plpgsql ADD TYPE geometry;
+CREATE TYPE year AS ENUM ('first', 'second');
+CREATE TYPE image AS ENUM ('CAFE');
+CREATE TYPE duration AS (first integer, second text);
 CREATE TYPE pair AS (first integer, second text);
 CREATE DOMAIN price AS numeric(10, 2);
 CREATE DOMAIN fine_price AS price CHECK (VALUE > 0);
@@ -72,6 +76,8 @@ SPECIAL = [
     ("datemultirange", ["{[2026-01-01,2026-01-03],[2026-02-01,)}"]),
     ("mood", ["very happy"]),
     ("interval_unit", ["day"]),
+    ("year", ["first"]),
+    ("image", ["CAFE"]),
     ("pair", ['(1,"a b")', "(,)"]),
     ("price", ["1.50"]),
     ("fine_price", ["100.00"]),
@@ -92,6 +98,8 @@ SPECIAL = [
     ("mood[]", ['{"very happy",NULL}']),
     ("interval_unit[]", ["{day,NULL}"]),
     ("pair[]", ['{"(1,\\"a b\\")"}']),
+    ("year[]", ["{first,NULL}"]),
+    ("duration[]", ['{"(1,\\"a b\\")"}']),
     ("uuid[]", ["{00000000-0000-0000-0000-00000000000A}"]),
     ("real[]", ["{1e-45,16777217}"]),
     ("int4range[]", ['{"[1,5]"}']),
