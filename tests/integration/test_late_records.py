@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Mapping
 from itertools import count
@@ -21,6 +22,7 @@ from tests.following import TwoPartitions, Watch, store_tracked
 from tests.states import Tables
 
 Cells = Mapping[str, object]
+Change = tuple[int, Mapping[str, str | None] | None, Mapping[str, str | None]]
 
 
 @pytest.fixture
@@ -126,6 +128,40 @@ def test_a_record_from_before_a_renaming_has_the_old_name(database_url: str, tab
     topic.add(0, 510, {"id": "3", "price": "30"}, {"id": "3", "price": "20"})
     assert topic.follow() == []
     require(database_url, tables, ["id", "price"], ["1", "20"], ["2", "20"], ["3", "20"], ["4", "z"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_in_whatever_order_partitions_are_read_the_state_is_that_of_the_rows(
+    database_url: str, tables: Tables, seed: int
+) -> None:
+    """Columns come one after another, and one is renamed; all changes of a row are in one partition."""
+    rng = random.Random(seed)
+    rename(database_url, "s.orders.total", "s.orders.price", never)
+    rows: list[dict[str, str | None]] = [{"id": "1", "total": "10"}, {"id": "2", "total": "20"}]
+    partitions: tuple[list[Change], list[Change]] = [], []
+    ts_ms = 100
+    for step in range(60):
+        ts_ms += rng.randint(0, 1)
+        if step in (15, 30):
+            rows = [{**row, f"note{step}": None} for row in rows]
+        if step == 45:
+            rows = [{"price" if name == "total" else name: cell for name, cell in row.items()} for row in rows]
+        row = rng.choice(rows)
+        changed = {name: cell if name == "id" else str(rng.randint(8, 24)) for name, cell in row.items()}
+        if step < 58 and rng.random() < 0.4:
+            row, changed = None, {**changed, "id": str(100 + step)}
+            rows.append(changed)
+        else:
+            rows[rows.index(row)] = changed
+        partitions[int(changed["id"] or 0) % 2].append((ts_ms, row, changed))
+    topic = Topic(database_url)
+    while any(partitions):
+        partition = rng.choice([place for place in (0, 1) if partitions[place]])
+        for _ in range(min(rng.randint(1, 25), len(partitions[partition]))):
+            topic.add(partition, *partitions[partition].pop(0))
+    assert topic.follow() == []
+    columns = ["id", "price", "note15", "note30"]
+    require(database_url, tables, columns, *([row[column] for column in columns] for row in rows))
 
 
 def test_so_it_has_where_the_renaming_is_told_afterwards(database_url: str, tables: Tables) -> None:
