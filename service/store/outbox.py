@@ -46,7 +46,9 @@ class PostgresOutbox:
                     cursor.execute(f"listen {NOTIFY_CHANNEL}")
             connection = self._listening.driver_connection
             if not connection.notifies:
-                select.select([connection], [], [], seconds)
+                waiting = select.poll()  # `select` takes no descriptor above 1023
+                waiting.register(connection, select.POLLIN)
+                waiting.poll(seconds * 1000)
             connection.poll()
             connection.notifies.clear()
         except psycopg2.Error as error:

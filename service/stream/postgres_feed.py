@@ -180,7 +180,7 @@ class PostgresFeed:
                 elif records and not self._numbers.is_inside:
                     # A busy server sends faster than it is waited for: its next message is part of the same batch.
                     remaining = min(remaining, GAP_SECONDS)
-                if remaining <= 0 or not select.select([self._cursor], [], [], remaining)[0]:
+                if remaining <= 0 or not _has_come(self._cursor, remaining):
                     break
             if not records:
                 self._look_after_slot()
@@ -498,3 +498,10 @@ class _SlotInUse(FeedError):
 
 _ROW_CHANGES = frozenset(b"IUD")
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE = b"BCRT"
+
+
+def _has_come(cursor: Any, seconds: float) -> bool:
+    """Wait for something to read, at most so long; `select` takes no descriptor above 1023."""
+    waiting = select.poll()
+    waiting.register(cursor, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))

@@ -57,9 +57,10 @@ class TransitionSender:
                     self._told(None)
                 if not is_last:
                     self._outbox.wait(LOOK_SECONDS)
-            except (FeedAwayError, StateError) as error:
-                if str(error) != fault:
-                    fault = str(error)
+            except Exception as error:  # whatever it is, it must not end the sending
+                said = str(error) if isinstance(error, (FeedAwayError, StateError)) else f"a defect: {error!r}"
+                if said != fault:
+                    fault = said
                     self._told(fault)
                 stop.wait(LOOK_SECONDS)
             if is_last:

@@ -31,6 +31,7 @@ from service.stream.postgres_feed import PostgresFeed
 from service.usecases.batches import ErrorPolicy
 from tests import postgres_following as source
 from tests import states
+from tests.descriptors import high_descriptors
 from tests.events import tracked_table
 from tests.following import Watch
 from tests.in_memory import IN_MEMORY
@@ -97,6 +98,13 @@ def test_every_change_is_applied_and_a_second_run_goes_on(shop: str, database_ur
     before = states.query(database_url, "select max(version) from state_version")
     assert follow(database_url, shop).records == 0
     assert states.query(database_url, "select max(version) from state_version") == before
+
+
+def test_a_process_with_many_files_open_follows_as_any_other(shop: str, database_url: str) -> None:
+    with high_descriptors():
+        run(shop, "INSERT INTO s.orders VALUES (77, 1)")
+        follow(database_url, shop)
+    require_equal(database_url, shop)
 
 
 @pytest.mark.parametrize(("records", "transactions"), [(1, 4), (3, 10), (7, 20)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import orjson
 import pytest
@@ -25,6 +26,7 @@ from service.usecases.foreign_key_decisions import EXACT
 from service.usecases.send_transitions import TransitionSender, as_message, contract_message
 from tests import states
 from tests.broker import KafkaBroker
+from tests.descriptors import high_descriptors
 from tests.following import COLUMNS, Stream, consume
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -204,6 +206,34 @@ def test_a_broker_that_is_away_stops_nothing_and_gets_all_when_it_is_back(
     received = [message for _, message in sending.received()]
     # A broker that has just started may take longer to say that it has them, and be sent them once more.
     assert [message for at, message in enumerate(received) if message not in received[:at]] == sending.expected()
+
+
+def test_a_defect_is_told_and_ends_no_sending(
+    database_url: str, stream: Stream, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, wait = threading.Event(), sending.outbox.wait
+
+    def fail_once(seconds: float) -> None:
+        if not sending.faults:
+            raise ValueError("what nobody thought of")
+        wait(seconds)
+
+    monkeypatch.setattr(sending.outbox, "wait", fail_once)
+    thread = threading.Thread(target=sending.sender.run, args=(stop,))
+    thread.start()
+    try:
+        wait_for(lambda: sending.faults or not thread.is_alive())
+        break_and_mend(database_url, stream, 1)
+    finally:
+        stop.set()
+        thread.join(BOUND_SECONDS)
+    assert "what nobody thought of" in (sending.faults[0] or "")
+    assert [message for _, message in sending.received()] == sending.expected()
+
+
+def test_a_commit_is_waited_for_on_any_descriptor(engine: Engine) -> None:
+    with high_descriptors(), closing(PostgresOutbox(engine)) as outbox:
+        outbox.wait(0.01)
 
 
 def test_a_topic_that_is_not_there_and_an_address_of_none_are_told(sending: Sending, stream: Stream) -> None:
