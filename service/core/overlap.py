@@ -366,12 +366,12 @@ class Causes:
         stands_against = dependent_new & ~referenced_new
         if holds:
             cause = stood_against & ~stands_against
-            if not cause.any():  # the dependent had no values: what it gained makes the IND
-                cause = dependent_new & ~dependent_old
+            if not cause.any():  # what the dependent gained that is not missing: of an IND, all that it has
+                cause = dependent_new & ~dependent_old & referenced_new
         else:
             cause = stands_against & ~stood_against
-            if not cause.any():  # the dependent has no values any more: what it lost ends the IND
-                cause = dependent_old & ~dependent_new
+            if not cause.any():  # what the dependent lost that was not missing: of an IND, all that it had
+                cause = dependent_old & ~dependent_new & referenced_old
         kind = TransitionKind.APPEARED if holds else TransitionKind.BROKE
         witness = self._moves.witnesses.key(int(np.argmax(cause)))
         return Transition(kind, dependent, referenced, witness, int(self._moves.values[cause].sum()))

@@ -46,13 +46,30 @@ def test_after_every_batch_those_that_turned_are_told_with_what_turned_them(
         for number, one in found.items():
             a, b, _ = sides[number - 100]
             against_before, against = before[a] - before[b], values[a] - values[b]
+            lost, gained = (before[a] & before[b]) - values[a], (values[a] & values[b]) - before[a]
             if number in now:
-                kind, cause = ContractKind.VIOLATED, against - against_before or before[a] - values[a]
+                kind, cause = ContractKind.VIOLATED, against - against_before or lost
             else:
-                kind, cause = ContractKind.MENDED, against_before - against or values[a] - before[a]
+                kind, cause = ContractKind.MENDED, against_before - against or gained
             assert one == ContractTransition(number, a, b, kind, one.witness, len(cause))
             assert one.witness in cause
         violated = now
+
+
+def test_what_was_missing_neither_violates_by_leaving_nor_mends_by_coming() -> None:
+    """Of A = abcdefgh B has all but g and h; without a to d and g two of efh are left: less than three in four."""
+    state, watch = State(), ContractWatch()
+    state.apply({key_of(value): dict.fromkeys([A] if value in "gh" else [A, B], 1) for value in "abcdefgh"})
+    matrix = matrix_of(state)
+    watch.renew([BoundContract(1, A, B, Fraction(3, 4), False)], matrix)
+    for count, kind in ((-1, ContractKind.VIOLATED), (1, ContractKind.MENDED)):
+        moves = state.apply(
+            {key_of(value): dict.fromkeys([A] if value == "g" else [A, B], count) for value in "abcdg"}
+        ).moves
+        matrix.apply(moves)
+        (found,) = watch.apply(moves, matrix)
+        assert (found.kind, found.cause_count) == (kind, 4)
+        assert found.witness in map(key_of, "abcd")
 
 
 def test_a_contract_that_is_kept_exactly_is_not_violated() -> None:
