@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -49,6 +50,7 @@ class AlertChannels:
         self._uses_of = uses_of
         self._reaches = reaches
         self._topics: dict[str, Topic] = {}
+        self._opening = threading.Lock()
 
     def check(self, channel: Channel) -> None:
         wanted = {ChannelKind.EMAIL: "to", ChannelKind.KAFKA: "topic"}.get(channel.kind, "url")
@@ -107,9 +109,10 @@ class AlertChannels:
     def _topic(self, name: str) -> Topic:
         if self._open_topic is None:
             raise ChannelError(NO_TOPIC)
-        if name not in self._topics:
-            self._topics[name] = self._open_topic(name)
-        return self._topics[name]
+        with self._opening:  # several threads send
+            if name not in self._topics:
+                self._topics[name] = self._open_topic(name)
+            return self._topics[name]
 
 
 def message_of(alert: Alert) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -13,9 +14,12 @@ from service.channels import mail
 from service.channels.mail import MailServer, send_mail
 from service.channels.webhook import WebhookSender
 from service.core.watch_rules import WatchError
+from service.stream import kafka_alerts
 from service.stream.kafka_alerts import AlertTopic
 from service.usecases.watches import AlertState, Channel, ChannelError, ChannelKind
+from tests.broker import KafkaBroker
 from tests.integration.test_watch_delivery import deliver, delivering, watching
+from tests.waiting import BOUND_SECONDS, wait_for
 from tests.watching import LOOPBACK, Watching, channels_to, new_watch, pair_rule
 
 __all__ = ["watching"]
@@ -96,6 +100,43 @@ def test_a_broker_that_is_away_is_a_failed_attempt(watching: Watching) -> None:
     (alert,) = watching.alerts()
     assert (alert.state, alert.attempts) == (AlertState.PENDING, 1)
     assert alert.fault == f"The topic kafka://{address}/alerts did not take it: ConnectionRefusedError"
+
+
+def test_an_alert_waits_no_longer_than_its_turn_for_one_that_a_broker_does_not_take(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_alerts, "TURN_SECONDS", 0.1)
+    topic = AlertTopic(broker.bootstrap_servers, broker.create_topic(), timeout=BOUND_SECONDS)
+    with closing(topic), ThreadPoolExecutor(1) as pool:
+        with broker.hanging():
+            first = pool.submit(topic.send, "watch|1", {})
+            wait_for(topic._lock.locked)
+            with pytest.raises(ChannelError, match="has not taken another alert yet"):
+                topic.send("watch|2", {})
+        first.result(BOUND_SECONDS)
+        topic.send("watch|2", {})
+
+
+def test_a_topic_is_opened_once_whoever_sends_to_it_first(watching: Watching) -> None:
+    both = threading.Barrier(2)
+    opened: list[str] = []
+
+    class Taking:
+        def send(self, *_: object) -> None: ...
+
+        def close(self) -> None: ...
+
+    def open_topic(name: str) -> Taking:
+        opened.append(name)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # for another that opens it as well
+        return Taking()
+
+    for name in ("first", "second"):
+        watching.watches.add(new_watch(pair_rule(), name, channel=Channel(ChannelKind.KAFKA, topic="alerts")))
+    with delivering(watching.sender(channels_to(topic=open_topic))) as sender:
+        deliver(watching, sender)
+    assert opened == ["alerts"]
 
 
 @pytest.mark.parametrize(
