@@ -36,7 +36,8 @@ class CellRows(NamedTuple):
     def joined(parts: Sequence[CellRows]) -> CellRows:
         """Put rows of one width end to end; at least one part."""
         row_keys, cells = (
-            Keys(*(np.concatenate([part[place][half] for part in parts]) for half in (0, 1))) for place in (0, 1)
+            Keys(np.concatenate([keys.high for keys in pieces]), np.concatenate([keys.low for keys in pieces]))
+            for pieces in ([part.row_keys for part in parts], [part.cells for part in parts])
         )
         return CellRows(row_keys, cells, parts[0].width)
 
