@@ -216,7 +216,7 @@ class TransactionBuffer:
         """Tell whether the events of a table as END names it (`schema.table`, `db.schema.table`) are awaited."""
         for name in (collection, ".".join(collection.split(".")[-2:])):
             database = collection.removesuffix(name).rstrip(".") or self._databases.get(prefix)
-            databases = self._tables.get(name, frozenset())
+            databases = self._tables.get(name, set())
             if databases and (database is None or not databases.isdisjoint({None, database})):
                 return True
         return False
