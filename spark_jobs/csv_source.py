@@ -335,7 +335,7 @@ class CsvSource:
     snapshot = None
 
     def __init__(self, options: Options) -> None:
-        self.location = options.source
+        self.location = absolute(options.source)  # as it is kept: others ask for it from other folders
         self.settings = options.settings()
         self._check_options(options)
         filesystem, root = find_file_system(options.source)
@@ -346,7 +346,7 @@ class CsvSource:
         endings = {file.extension for files in self.files for file in files}
         delimiter = options.delimiter or ("\t" if endings == {"tsv"} else ",")
         self._reader = CsvReader(
-            absolute(options.source),
+            self.location,
             Dialect(delimiter, options.quote or None),
             _codec(options.encoding),
             options.header,

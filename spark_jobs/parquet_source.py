@@ -109,9 +109,9 @@ class ParquetSource:
     snapshot = None
 
     def __init__(self, options: Options) -> None:
-        self.location = options.source
+        self.location = absolute(options.source)  # as it is kept: others ask for it from other folders
         self.settings = options.settings()
-        self._reader = ParquetReader(absolute(options.source))
+        self._reader = ParquetReader(self.location)
         filesystem, root = find_file_system(options.source)
         found = table_files(filesystem, root, ENDINGS)
         names = [table for _, table in not_excluded(((options.name, table) for table in found), options.exclude)]

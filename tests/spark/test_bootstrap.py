@@ -300,3 +300,14 @@ def test_long_rows_of_parquet_are_read_in_small_batches(tmp_path: Path, monkeypa
     read = list(source.reader().read(split))
     assert [text for table in read for text in table.column(0).to_pylist()] == texts
     assert max(table.nbytes for table in read) < 300_000
+
+
+def test_files_are_found_again_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `verify` looks for them, or a service that tracks a key."""
+    for folder in ("csv", "parquet"):
+        (tmp_path / folder).mkdir()
+    write_csv(tmp_path / "csv" / "t.csv", ["n"], [["1"]])
+    pq.write_table(pa.table({"n": ["1"]}), tmp_path / "parquet" / "t.parquet")
+    monkeypatch.chdir(tmp_path)
+    locations = [open_source(Options(kind, "s")).location for kind in ("csv", "parquet")]
+    assert locations == [f"{tmp_path}/csv", f"{tmp_path}/parquet"]
