@@ -118,6 +118,7 @@ class _Bootstrap:
                 running = self._discover(source, spark)
             tables, doubts = choose_row_images(source.tables(), self.options)
             self.summary.warnings = [*source.warnings, *doubts]
+            self._be_alone()  # before what is masked and tracked is read: whoever changes that takes the same lock
             tables = choose_tuples(tables, self.options, self._known_tuples(), self._schema)
             names = [
                 NewName(AttributeName(self._schema(t), t.name, name), parts)
@@ -202,8 +203,17 @@ class _Bootstrap:
         self.stack.callback(source.close)
         return source
 
+    def _be_alone(self) -> None:
+        """Become the one bootstrap."""
+        if self.options.clusters_only:
+            return
+        assert self.options.database_url is not None
+        self.connection = self.stack.enter_context(connect(self.options.database_url, DRIVER_NAME))
+        self.stack.callback(release_locks, self.connection)
+        take_bootstrap_lock(self.connection)
+
     def _prepare(self, names: Sequence[NewName], stood: Mapping[Place, int]) -> tuple[list[int], list[int]]:
-        """Become the one bootstrap, and return (an id for each name, ids that the replaced source had).
+        """Return (an id for each name, ids that the replaced source had).
 
         Where a consumer writes the state it goes on until the values are counted (`_take_state`).
         """
@@ -211,9 +221,6 @@ class _Bootstrap:
             return list(range(len(names))), []
         url = self.options.database_url
         assert url is not None
-        self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
-        self.stack.callback(release_locks, self.connection)
-        take_bootstrap_lock(self.connection)
         # What is refused has not failed: the state is not told of it, and goes on to tell of what did.
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         if not self.options.check:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pyarrow as pa
@@ -15,11 +17,12 @@ from pyspark.sql import SparkSession
 
 from service.core.errors import NotFoundError, StateError
 from service.store.database import connect, make_engine
+from service.store.locks import BOOTSTRAP_LOCK, is_held
 from service.store.reader import PostgresStateReader
 from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases import queries
 from service.usecases.answers import TransitionFilter
-from spark_jobs import parquet_source
+from spark_jobs import bootstrap, parquet_source
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.command_line import parse_arguments
 from spark_jobs.sources import Options, open_source
@@ -311,3 +314,27 @@ def test_files_are_found_again_from_another_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     locations = [open_source(Options(kind, "s")).location for kind in ("csv", "parquet")]
     assert locations == [f"{tmp_path}/csv", f"{tmp_path}/parquet"]
+
+
+def test_what_is_masked_and_tracked_is_read_by_the_one_bootstrap(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a mask or a key of a moment later would be undone by it, without a word."""
+    write_csv(tmp_path / "t.csv", ["n"], [["1"]])
+    held: list[bool] = []
+
+    def looking(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+        def look(connection: Any, name: str) -> Any:
+            held.extend(is_alone for (is_alone,) in query(database_url, f"select {is_held(BOOTSTRAP_LOCK)}"))
+            return read(connection, name)
+
+        return look
+
+    def start() -> SparkSession:
+        raise StateError("There is no Spark.")
+
+    for name in ("read_tuples", "read_shown"):
+        monkeypatch.setattr(bootstrap, name, looking(getattr(bootstrap, name)))
+    with pytest.raises(StateError, match=r"There is no Spark\."):
+        run_bootstrap(start, Options(str(tmp_path), "s", database_url))
+    assert held == [True, True]
