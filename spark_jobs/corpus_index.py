@@ -112,7 +112,8 @@ class Manifest:
     """Hold what a generation is made of.
 
     `reading` are the settings that decide what a generation is: under others everything is read anew. `files` has a row
-    for each file that was read, as FILES; `tables` is as TABLES, ascending by first_column.
+    for each file that was read, as FILES; `tables` is as TABLES, ascending by first_column. `identity` tells it from
+    one of the same number in another history, which a restore begins; earlier versions gave none.
     """
 
     generation: int
@@ -120,6 +121,7 @@ class Manifest:
     files: pa.Table
     tables: pa.Table
     parts: Sequence[Part]
+    identity: str | None = None
 
     def part_columns(self) -> list[PartColumns]:
         """Say which columns of this generation each part has.
@@ -242,7 +244,7 @@ class CorpusIndex:
             raise DamagedIndexError(f"{self.folder}: the manifest of generation {generation} is not as it was written.")
         unsigned = [part.signatures is not None and part.signatures.name in damaged for part in parts]
         parts = [replace(part, signatures=None) if lost else part for part, lost in zip(parts, unsigned, strict=True)]
-        return Manifest(generation, reading, files, tables, parts)
+        return Manifest(generation, reading, files, tables, parts, described.get("identity"))
 
     def save(self, manifest: Manifest) -> None:
         """Write a manifest, whole or not at all."""
@@ -250,6 +252,7 @@ class CorpusIndex:
         folder = f"{root}/generation-{manifest.generation}"
         described = {
             "version": VERSION,
+            "identity": manifest.identity,
             "reading": manifest.reading,
             "parts": [part.to_json() for part in manifest.parts],
         }

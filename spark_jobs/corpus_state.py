@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +116,8 @@ def corpus_state(
     described = [
         part if settings.signed_by else replace(part, signatures=None) for name, part in parts.items() if name in used
     ]
-    manifest = Manifest(generation, reading_settings(settings), files.cast(FILES), tables, described)
+    reading = reading_settings(settings)
+    manifest = Manifest(generation, reading, files.cast(FILES), tables, described, uuid4().hex)
     gone_tables, gone_columns = _gone(numbered, tables)
     faults = [*_faults(plan, results, offsets), *_lost(plan, results, numbered, gone_tables)]
     return CorpusState(

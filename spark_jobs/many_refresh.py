@@ -213,7 +213,10 @@ class _Refresh:
             self.report["index"] = "There was none: it is the first generation."
         else:
             try:
-                previous = self.index.load(self.load.served, reading_settings(self.settings))
+                found = self.index.load(self.load.served, reading_settings(self.settings))
+                if found.identity != self.load.served_index():
+                    raise DamagedIndexError(f"{self.index.folder}: the index is of another history, before a restore.")
+                previous = found
                 self.report["index"] = "used"
             except DamagedIndexError as error:
                 self.report["index"] = str(error)
@@ -252,6 +255,7 @@ class _Refresh:
             "tables": len(manifest.tables),
             "columns": len(state.column_ids),
             "rows": int(np.sum(manifest.tables["rows"].to_numpy())),
+            "index_identity": manifest.identity,
             "changed_columns": int(np.count_nonzero(state.changed)),
             "files": files,
             "filters": {

@@ -132,6 +132,16 @@ class Load:
         with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
             yield from read_tables(cursor, self.corpus_id, self.served)
 
+    def served_index(self) -> str | None:
+        """Give the identity of the index that the served generation's refresh wrote; earlier versions gave none."""
+        with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT report ->> 'index_identity' FROM corpus_refresh WHERE corpus_id = %s AND generation = %s",
+                (self.corpus_id, self.served),
+            )
+            (identity,) = cursor.fetchone() or (None,)
+            return identity
+
     def copy(self, task: int, blocks: Iterable[Inds]) -> int:
         """Write the INDs of one task, in one transaction, and give their number.
 

@@ -13,10 +13,13 @@ import pytest
 from service.core.column_filters import Reason
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import SourceError
+from service.store.backup import back_up, restore
 from service.store.embedded import EmbeddedPostgres
 from service.usecases.corpora import ColumnFilter, NewCorpus, RefreshState
+from tests import states
 from tests.postgres import TEMPLATE, fresh_database
 from tests.refreshing import Lake, expected_inds, write_tables
+from tests.states import Tables
 
 
 def no_spark() -> NoReturn:
@@ -84,6 +87,33 @@ def test_an_index_is_that_of_one_corpus_however_its_folder_is_written(database_u
     other.refresh(no_spark)
     assert other.inds() == {}
     assert len(list(index.glob("generation-*"))) == 1, "what was another's is gone"
+
+
+def test_an_index_of_the_history_before_a_restore_is_not_used(database_url: str, tmp_path: Path) -> None:
+    states.store(database_url, Tables({"t": ["id"]}))
+    lake = Lake(database_url, tmp_path / "lake")
+
+    def refresh(*cells: str) -> None:
+        tables = {"a.csv": [["1", "2"]], "b.csv": [list(cells)]}
+        write_tables(lake.folder, tables)
+        lake.refresh(no_spark)
+        assert lake.inds() == expected_inds({(name, 0): set(found) for name, (found,) in tables.items()})
+
+    def restored(name: str) -> None:
+        lake.corpora._engine.dispose()
+        restore(database_url, tmp_path / name, replace=True, telling=lambda _: None)
+
+    refresh("1")
+    back_up(database_url, tmp_path / "first")
+    refresh("1", "2")
+    back_up(database_url, tmp_path / "second")
+    restored("first")
+    refresh("3")  # it is generation 2 as well
+    restored("second")
+    refresh("3")
+    assert "the index is of another history" in lake.report["index"]
+    refresh("3")
+    assert lake.report["index"] == "used"
 
 
 @pytest.mark.parametrize("torn", [0.3, 0.9])
