@@ -115,7 +115,14 @@ from corpus_refresh r join corpus c using (corpus_id) where r.state in ('failed'
 order by corpus_id, refresh_id desc
 """
 
-LOADING = f"select schema_name, table_name from announced_load l where {IS_LOADING}"
+# Of a schema with several sources the tables of those that were bootstrapped since are loaded.
+LOADING = f"""
+select schema_name, table_name from announced_load l where not until_loaded and {IS_LOADING}
+union select a.schema_name, a.table_name
+from announced_load l join attribute a using (schema_name) join source s using (source_id)
+where until_loaded and ended_at is null and until > now() and dropped_version is null
+    and (l.table_name is null or a.table_name = l.table_name) and s.bootstrapped_version <= l.bootstrapped_version
+"""
 CATCHING_UP = """
 select distinct schema_name, table_name from feed_catch_up join attribute using (source_id)
 where dropped_version is null

@@ -105,9 +105,10 @@ select {SILENCE} from watch_silence order by is_active desc, silence_id desc
 limit greatest({LISTED}, (select count(*) from watch_silence where ended_at is null and until > now()))
 """
 
+# Each source of its tables is waited for: none that was bootstrapped since is as old as the newest was then.
 IS_LOADING = """
 ended_at is null and until > now() and not (until_loaded and bootstrapped_version < (
-    select coalesce(max(s.bootstrapped_version), 0) from source s join attribute a using (source_id)
+    select coalesce(min(s.bootstrapped_version), 0) from source s join attribute a using (source_id)
     where a.schema_name = l.schema_name and (l.table_name is null or a.table_name = l.table_name)
         and a.dropped_version is null))
 """

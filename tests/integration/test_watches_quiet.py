@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from service.core.errors import NotFoundError
+from service.store.watch_looks import LOADING
 from service.usecases.watches import AlertState, Channel, ChannelKind
 from tests import states
 from tests.following import Stream, consume
@@ -114,6 +115,27 @@ def test_a_load_until_loaded_ends_with_the_bootstrap_of_its_source(
     assert watching.look(60) == []
     states.execute(database_url, "update source set bootstrapped_version = 2")
     assert watching.look() == [BROKEN]
+
+
+def test_a_load_until_loaded_waits_for_each_source_of_its_schema(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    watching.watches.add(new_watch(pair_rule()))
+    load = watching.watches.announce("s", None, datetime.now(UTC) + LATER, True, "Ada")
+    break_it(database_url, stream)
+    states.execute(
+        database_url,
+        "insert into source (name, kind, location, insert_only, bootstrapped_version) "
+        "values ('other', 'csv', '-', false, 2); "
+        "update attribute set source_id = currval('source_source_id_seq') where table_name = 'customers'",
+    )
+    assert watching.look(60) == []
+    assert [one.is_active for one in watching.watches.loads()] == [True]
+    assert states.query(database_url, LOADING) == [("s", "orders")]
+    states.execute(database_url, "update source set bootstrapped_version = 3 where name = 's'")
+    assert watching.look() == [BROKEN]
+    with pytest.raises(NotFoundError):
+        watching.watches.end_load(load.load_id)
 
 
 def test_a_source_that_catches_up_and_a_connectors_snapshot_are_waited_for(
