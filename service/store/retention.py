@@ -29,23 +29,31 @@ with oldest as (
     union all select version + 1 from outgoing where sink not like '% contracts'
     union all select seen_version + 1 from watch
 )
-select min(version) from wanted having min(version) > (select min(version) from oldest)
+select min(oldest.version) as oldest, least as first
+from oldest, (select min(version) as least from wanted) kept group by least having least > min(oldest.version)
 """
+
+# What stays of older pieces, however much that is, is looked at when a transition of this one came behind it.
+SUCCEEDED = """
+delete from {table} t using {table} newer where newer.version >= :oldest and newer.version < :first
+and {same} and newer.version > t.version
+"""
+TO_BE_SUCCEEDED = """
+delete from {table} t where version >= :oldest and version < :first and exists (
+    select from {table} newer where {same} and newer.version > t.version)
+"""
+OF_PAIR = {
+    "table": "ind_transition",
+    "same": "newer.dependent_id = t.dependent_id and newer.referenced_id = t.referenced_id",
+}
+OF_CONTRACT = {"table": "contract_transition", "same": "newer.contract_id = t.contract_id"}
 
 DROPPED = (
     """
-    delete from uind using ind_transition t where t.version < :first and t.kind = 'broke'
+    delete from uind using ind_transition t where t.version >= :oldest and t.version < :first and t.kind = 'broke'
     and uind.dependent_id = t.dependent_id and uind.referenced_id = t.referenced_id and until_version = t.version
     """,
-    """
-    delete from ind_transition t where version < :first and exists (
-        select from ind_transition newer where newer.dependent_id = t.dependent_id
-        and newer.referenced_id = t.referenced_id and newer.version > t.version)
-    """,
-    """
-    delete from contract_transition t where version < :first and exists (
-        select from contract_transition newer where newer.contract_id = t.contract_id and newer.version > t.version)
-    """,
+    *(query.format(**of) for of in (OF_PAIR, OF_CONTRACT) for query in (SUCCEEDED, TO_BE_SUCCEEDED)),
     "delete from coefficient_sample where until_version < :first",
     "delete from batch_position where version < :first",
     "delete from state_version where version < :first",
@@ -62,10 +70,10 @@ def drop_piece(engine: Engine, seconds: float) -> int:
         connection.execute(text("set local statement_timeout = 0"))
         if not _is_our_turn(connection):
             return 0
-        first = connection.scalar(text(FIRST_KEPT), {"piece": PIECE, "seconds": seconds})
+        piece = connection.execute(text(FIRST_KEPT), {"piece": PIECE, "seconds": seconds}).one_or_none()
         went = 0
-        for statement in DROPPED if first else ():
-            went = connection.execute(text(statement), {"first": first}).rowcount
+        for statement in DROPPED if piece else ():
+            went = connection.execute(text(statement), dict(piece._mapping)).rowcount
         return went
 
 

@@ -6,11 +6,12 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg2
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from service.store import retention
 from service.store.database import make_engine
@@ -187,6 +188,27 @@ def test_the_witness_of_a_violated_contract_stays(database_url: str, engine: Eng
     with PostgresStateReader(engine).snapshot() as snapshot:
         (event,) = snapshot.contract_events(None, (0, 0), 10)
         assert (event.version, event.committed_at, event.witness_value) == (violated, None, "no such customer")
+
+
+def test_a_piece_reads_nothing_of_what_stays_of_earlier_ones(database_url: str, engine: Engine, stream: Stream) -> None:
+    random_changes(stream, random.Random(5), 30)
+    consume(database_url, stream, records=1)
+    states.execute(
+        database_url,
+        "insert into ind_transition (version, dependent_id, referenced_id, kind) "
+        "select 0, 1000 + i, 1, 'broke' from generate_series(1, 20000) as i; analyze ind_transition",
+    )
+    with engine.begin() as connection:
+        for statement in retention.DROPPED:
+            explained = text(f"explain (analyze, format json) {statement}")
+            (found,) = connection.scalar(explained, {"oldest": 1, "first": 20})
+            assert rows_read(found["Plan"]) < 5000, statement
+
+
+def rows_read(plan: dict[str, Any]) -> float:
+    """Add up what all parts of a plan read, also what they then left out."""
+    left_out = sum(rows for name, rows in plan.items() if name.startswith("Rows Removed"))
+    return plan["Actual Loops"] * (plan["Actual Rows"] + left_out) + sum(map(rows_read, plan.get("Plans", [])))
 
 
 def test_what_was_not_sent_yet_and_the_newest_batch_stay(database_url: str, engine: Engine, stream: Stream) -> None:
