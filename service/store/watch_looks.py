@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from service.core.model import AttributeName
-from service.core.watch_rules import Standing, Standings, Subject, changed, is_pattern, matches
+from service.core.watch_rules import RuleKind, Standing, Standings, Subject, changed, is_pattern, matches
 from service.store.contract_upkeep import BINDING, IS_CURRENT
 from service.store.database import OTHERS_IN_THE_WAY, state_error
 from service.store.feeds import FORGET_LAG
@@ -38,6 +38,9 @@ from service.usecases.watches import Silence, Watch
 
 KEPT_ALERTS = 10_000
 """Alerts that have ended and are kept, the newest."""
+
+PORTION_EVENTS = 1000
+"""Transitions that are read at once."""
 
 SNAPSHOT_MARKS = ("true", "first", "first_in_data_collection", "incremental")
 """What a connector says of a record of a snapshot that goes on (source.snapshot)."""
@@ -237,17 +240,21 @@ class PostgresLook:
         rows = self._connection.execute(text(WATCHED)).all()
         return [Watched(watch_of(row), row.seen_letter, standings.get(row.watch_id, {})) for row in rows]
 
-    def events(self, since: int) -> Iterator[Event]:
+    def events(self, since: int, kinds: Collection[RuleKind]) -> Iterator[Event]:
         if since >= self.version:
             return
-        for row in self._connection.execute(text(CONTRACT_EVENTS), {"since": since}):
+        for row in self._turned(CONTRACT_EVENTS, since) if RuleKind.CONTRACT in kinds else ():
             dependent, referenced = _sides(row)
             detail = _detail(row)
             yield Event(row.version, row.is_whole, row.contract_id, dependent, referenced, row.is_worse, detail)
-        for row in self._connection.execute(text(EVENTS), {"since": since}):
+        for row in self._turned(EVENTS, since) if RuleKind.IND in kinds else ():
             dependent = Side.of(AttributeName(row.d_schema, row.d_table, row.d_column))
             referenced = Side.of(AttributeName(row.r_schema, row.r_table, row.r_column))
             yield Event(row.version, row.is_whole, None, dependent, referenced, row.is_worse, _detail(row))
+
+    def _turned(self, query: str, since: int) -> Iterable[Any]:
+        portions = text(query).execution_options(stream_results=True, yield_per=PORTION_EVENTS)
+        return self._connection.execute(portions, {"since": since})
 
     def pair(self, dependent: str, referenced: str) -> Level | None:
         found = []

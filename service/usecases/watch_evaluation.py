@@ -36,6 +36,9 @@ from service.usecases.watches import Alert, AlertKind, AlertState, Silence, Watc
 SUBJECTS_TOLD = 20
 """Subjects that an alert names; the rest is counted."""
 
+OF_EVENTS = (RuleKind.IND, RuleKind.CONTRACT)
+"""Kinds of rules that transitions turn."""
+
 GOES_ON_SECONDS = 60.0
 """A transaction, or a connector's snapshot, of which nothing has come for so long holds nothing back any more."""
 
@@ -144,8 +147,8 @@ class Look(Protocol):
     def watched(self) -> Sequence[Watched]:
         """List the watches."""
 
-    def events(self, since: int) -> Iterator[Event]:
-        """List what turned after a version, by version."""
+    def events(self, since: int, kinds: Collection[RuleKind]) -> Iterator[Event]:
+        """List what turned after a version of INDs, contracts or both, each by version; perhaps millions."""
 
     def pair(self, dependent: str, referenced: str) -> Level | None:
         """Tell how a pair of attributes is; None where one of them is not followed."""
@@ -210,7 +213,7 @@ class Evaluator:
             now = self._clock()
             watched = look.watched()
             found = _Moment(look, now, self._held(look, now), look.silences(), self._lag(look, now))
-            events = list(look.events(min((one.watch.seen_version for one in watched), default=look.version)))
+            events = _events(look, watched)
             self._waits = {
                 one.watch.watch_id: found.evaluate(one, events, self._waits.get(one.watch.watch_id, {}))
                 for one in watched
@@ -277,7 +280,7 @@ class _Moment:
         """Let one watch look, and save what it saw; give since when its subjects wait."""
         watch, rule, version = watched.watch, watched.watch.rule, self._look.version
         standings = dict(watched.standings)
-        if rule.kind in (RuleKind.IND, RuleKind.CONTRACT):
+        if rule.kind in OF_EVENTS:
             new = (one for one in events if one.version > watch.seen_version)
             for (at, is_whole), of_version in groupby(new, lambda one: (one.version, one.is_whole)):
                 turns = [turn for event in of_version if (turn := turn_of(rule, event)) is not None]
@@ -372,6 +375,16 @@ class _Moment:
         was_bad = subject.key in standings and standings[subject.key].is_bad
         detail = {"seconds": round(self._lag.seconds, 1), "records": self._lag.records, "unit": self._lag.unit}
         return [Turn(subject, rule.passes(value, was_bad), detail)]
+
+
+def _events(look: Look, watched: Sequence[Watched]) -> list[Event]:
+    """List what turned since watches looked last and one of them speaks of: a bootstrap may turn millions of others."""
+    told = [one.watch for one in watched if one.watch.rule.kind in OF_EVENTS]
+    if not told:
+        return []
+    rules = [one.rule for one in told]
+    found = look.events(min(one.seen_version for one in told), {rule.kind for rule in rules})
+    return [one for one in found if any(turn_of(rule, one) is not None for rule in rules)]
 
 
 def turn_of(rule: Rule, event: Event) -> Turn | None:

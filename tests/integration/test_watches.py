@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -70,6 +71,31 @@ def break_it(url: str, stream: Stream) -> None:
 def mend_it(url: str, stream: Stream) -> None:
     stream.change("orders", BAD_ORDER, None)
     consume(url, stream)
+
+
+@pytest.mark.parametrize("rule", [pair_rule(), Rule(RuleKind.CONTRACT).checked(), below("0.5")])
+def test_of_what_a_bootstrap_turns_no_more_is_held_than_watches_speak_of(
+    database_url: str, stream: Stream, watching: Watching, rule: Rule
+) -> None:
+    watching.watches.add(new_watch(rule))
+    watching.look()
+    many = 20_000
+    states.execute(
+        database_url,
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, "
+        "row_count, null_count) "
+        f"select 1000 + i, source_id, 's', 'wide', 'c' || i, i, 0, 0 from source, generate_series(1, {many}) as i; "
+        "insert into state_version (version, generation, kind, source_name) values (2, 2, 'bootstrap', 's'); "
+        "insert into ind_transition (version, dependent_id, referenced_id, kind) "
+        f"select 2, 1000 + i, 1, 'appeared' from generate_series(1, {many}) as i",
+    )
+    tracemalloc.start()
+    try:
+        watching.look()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < many * 300, "less than the events alone, which have the names and the detail of each"
 
 
 def test_a_pair_that_breaks_and_holds_again_is_told_of_with_the_value_that_did_it(
