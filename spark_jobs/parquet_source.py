@@ -37,8 +37,8 @@ def open_parquet(filesystem: pafs.FileSystem, path: str) -> pq.ParquetFile:
 
 def batch_rows(groups: Sequence[pq.RowGroupMetaData]) -> int:
     """Give how many rows of these groups are read at a time: fewer of long ones, which may be documents."""
-    of_groups = [TABLE_BYTES * one.num_rows // max(one.total_byte_size, 1) for one in groups if one.num_rows]
-    return int(max(1, min([BATCH_ROWS, *of_groups])))
+    sizes: list[tuple[int, int]] = [(group.num_rows, group.total_byte_size) for group in groups if group.num_rows]
+    return max(1, min([BATCH_ROWS, *(TABLE_BYTES * rows // max(size, 1) for rows, size in sizes)]))
 
 
 class RowGroups(NamedTuple):

@@ -71,8 +71,10 @@ def drop_piece(engine: Engine, seconds: float) -> int:
         if not _is_our_turn(connection):
             return 0
         piece = connection.execute(text(FIRST_KEPT), {"piece": PIECE, "seconds": seconds}).one_or_none()
+        if piece is None:
+            return 0
         went = 0
-        for statement in DROPPED if piece else ():
+        for statement in DROPPED:
             went = connection.execute(text(statement), dict(piece._mapping)).rowcount
         return went
 

@@ -100,6 +100,7 @@ class TransactionBuffer:
             self._tables.setdefault(f"{schema}.{name}", set()).add(database)
         self._databases: dict[str, str] = {}
         """By prefix the database of a connector whose ENDs do not name it: Postgres has one for each."""
+        self._followed: dict[tuple[str, str | None], bool] = {}
         self._limits = limits
         self._prefixes: set[str] = set()
         self._held: list[_Held] = []
@@ -124,10 +125,10 @@ class TransactionBuffer:
         That is the first record that waits. Of a partition with ENDs it is the first one whose transaction is not over,
         given though it was: events that come are held against it.
         """
-        found = {place: ends[0].end.offset for place, ends in self._ends.items() if ends and ends[0].end is not None}
-        for record, *_ in reversed(self._held):
-            place = record.topic, record.partition
-            found[place] = min(record.offset, found.get(place, record.offset))
+        found = {(record.topic, record.partition): record.offset for record, *_ in reversed(self._held)}
+        for place, ends in self._ends.items():
+            if ends and (end := ends[0].end) is not None:
+                found[place] = min(end.offset, found.get(place, end.offset))
         return found
 
     def is_needed(self, records: Iterable[RawRecord]) -> bool:
@@ -214,8 +215,15 @@ class TransactionBuffer:
 
     def _is_followed(self, collection: str, prefix: str) -> bool:
         """Tell whether the events of a table as END names it (`schema.table`, `db.schema.table`) are awaited."""
+        at = collection, self._databases.get(prefix)
+        if at not in self._followed:
+            self._followed[at] = self._has(*at)
+        return self._followed[at]
+
+    def _has(self, collection: str, told: str | None) -> bool:
+        """Tell whether there is a table of a name, in the database that it begins with, or else that was told."""
         for name in (collection, ".".join(collection.split(".")[-2:])):
-            database = collection.removesuffix(name).rstrip(".") or self._databases.get(prefix)
+            database = collection.removesuffix(name).rstrip(".") or told
             databases = self._tables.get(name, set())
             if databases and (database is None or not databases.isdisjoint({None, database})):
                 return True
@@ -232,10 +240,11 @@ class TransactionBuffer:
         if any(self._is_stuck(key, now) for key in waiting):
             return {}
         ends = self._awaited_ends(now)
-        if not waiting and not ends:
-            return {}
         while True:
-            waiting |= self._behind_ends(keys, waiting, ends)
+            if waiting or ends:
+                waiting |= self._behind_ends(keys, waiting, ends)
+            if not waiting:
+                return {}
             firsts: dict[tuple[str, int], int] = {}
             behind = set()
             for record, _, key in self._held:
