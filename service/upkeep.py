@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +9,7 @@ from service import feed_wiring
 from service.config import Settings
 from service.join_tracking import compacting_joins
 from service.observe import ConsumerObserver
+from service.process_memory import give_back
 from service.retention import dropping_history
 from service.sampling import sampling_coefficients
 from service.scheduler import running_every
@@ -34,14 +34,3 @@ def keeping_up(url: str, settings: Settings, observer: ConsumerObserver) -> Iter
         running_every({"free memory": (GIVE_BACK_SECONDS, give_back)}),
     ):
         yield
-
-
-def give_back() -> None:
-    """Hand free pages of the C library's memory back, in some milliseconds, without the interpreter's lock.
-
-    Batches and states that are loaded leave holes, which glibc keeps for ever: who follows for hours would come to have
-    all that its worst moments took.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -19,6 +19,7 @@ BESIDE = (
     "job_process",
     "log",
     "observe",
+    "process_memory",
     "reading_options",
     "scheduler",
     "server",

@@ -157,7 +157,7 @@ def test_a_contract_on_tuples_that_are_tracked_is_held_against_rows_of_one_momen
     inds = "select kind from ind_transition join attribute d on d.attribute_id = dependent_id where parts is not null"
     assert states.query(database_url, inds + " and table_name = 'lines'") == ([] if told else [("appeared",)])
     run(followed_url, "drop table s.lots")
-    with pytest.raises(SourceError, match=r"s\.lots: the source has no such table"):
+    with pytest.raises(SourceError, match=r"s\.lots is followed, but its source has it no longer"):
         track(spark, database_url, followed_url, "lines", "lot", "part")
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_cycles_that_were_in_use_when_they_were_looked_for_do_not_pile_up() -> N
 
 HOLES = """
 import psutil
-from service.upkeep import give_back
+from service.process_memory import give_back
 
 held = [bytes(5000) for _ in range(40_000)]
 taken = psutil.Process().memory_info().rss
@@ -71,3 +72,37 @@ def test_what_the_c_library_has_free_is_handed_back() -> None:
     taken, kept, left = map(int, said.split())
     assert taken - kept < 50_000_000
     assert kept - left > 50_000_000
+
+
+THREADS = """
+import ctypes, sys, threading
+from service.process_memory import share_one_heap
+
+if sys.argv[2] == "one":
+    share_one_heap()
+together = threading.Barrier(8)
+
+def work():
+    kept = bytes(3000)
+    together.wait()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def test_threads_of_a_consumer_have_one_heap(tmp_path: Path) -> None:
+    heaps = {}
+    for option in ("one", "each"):
+        subprocess.run([sys.executable, "-c", THREADS, str(tmp_path / option), option], check=True)
+        heaps[option] = (tmp_path / option).read_text().count("<heap nr=")
+    assert heaps["one"] == 1
+    assert heaps["each"] > 1
