@@ -135,9 +135,8 @@ class Batch:
     def part(self, start: int, end: int, before: Positions) -> Batch:
         """Cut some records out, of which those in front are applied up to `before`; it ends before the rest."""
         after = dict(self.after)
-        for record in self.records[end:]:
-            place = record.topic, record.partition  # of which the whole may end before what was given of it already
-            after[place] = min(record.offset, after.get(place, record.offset))
+        for record in reversed(self.records[end:]):
+            after[record.topic, record.partition] = record.offset
         # The parts are told of one by one: what was spent on the whole goes to the first, once.
         records, decoded = self.records[start:end], self.decoded[start:end]
         part = Batch(records, decoded, before, after, {} if start else self.seconds)

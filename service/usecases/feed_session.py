@@ -186,7 +186,7 @@ class Session:
             return Batch(records, decoded, self._positions, after, seconds)
         self._buffer.add(records, decoded, time.monotonic())
         taken = self._buffer.take(time.monotonic())
-        after |= self._buffer.needed_from()
+        after.update(((r.topic, r.partition), r.offset) for r in reversed(self._buffer.held))
         batch = Batch(taken.records, taken.decoded, self._positions, after, seconds)
         batch.transactions, batch.is_whole = taken.keys, taken.is_whole
         return batch

@@ -119,18 +119,6 @@ class TransactionBuffer:
         """Give the records that wait, in the order in which they came."""
         return [held.record for held in self._held]
 
-    def needed_from(self) -> dict[tuple[str, int], int]:
-        """Give from where on whoever begins anew has to read partitions of which not all is done with.
-
-        That is the first record that waits. Of a partition with ENDs it is the first one whose transaction is not over,
-        given though it was: events that come are held against it.
-        """
-        found = {(record.topic, record.partition): record.offset for record, *_ in reversed(self._held)}
-        for place, ends in self._ends.items():
-            if ends and (end := ends[0].end) is not None:
-                found[place] = min(end.offset, found.get(place, end.offset))
-        return found
-
     def is_needed(self, records: Iterable[RawRecord]) -> bool:
         """Tell whether the source tells of its transactions, or begins to with these records."""
         return bool(self._prefixes) or any(record.topic.endswith(TRANSACTION_TOPIC) for record in records)
@@ -259,9 +247,11 @@ class TransactionBuffer:
             waiting |= behind
 
     def _awaited_ends(self, now: float) -> dict[tuple[str, int], int]:
-        """Find for each partition with ENDs the first whose events are to come still."""
+        """Find for each partition with ENDs the first whose events are to come still; forget those that are over."""
         found = {}
         for place, ends in self._ends.items():
+            while ends and self._is_past(ends[0], now):
+                ends.popleft()
             for one in ends:
                 if not one.is_complete and not self._is_past(one, now):
                     assert one.end is not None
@@ -312,9 +302,6 @@ class TransactionBuffer:
         for key in over:
             if (known := self._known.pop(key, None)) is not None:
                 known.is_over = True
-        for ends in self._ends.values():
-            while ends and self._is_past(ends[0], now):
-                ends.popleft()
 
 
 def _taken(given: Sequence[_Held], is_whole: bool | None) -> Taken:

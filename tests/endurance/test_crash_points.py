@@ -195,6 +195,7 @@ def write_changes(stream: Stream) -> None:
     fields = [{"field": "id", "type": "int32"}, {"field": "text", "type": "string"}]  # another type, another name
     schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
     payload = orjson.loads(envelope("c", "s", "notes", None, {"id": 5, "text": "Ada"}))
+    payload["source"]["ts_ms"] = 1000  # which is kept with the columns that changed
     stream.write(orjson.dumps({"schema": schema, "payload": payload}))
     stream.tables.columns["notes"] = ["id", "text"]
     stream.tables.add("notes", ["4", "Bob"], ["5", "Ada"])

@@ -390,18 +390,6 @@ def test_a_transaction_that_is_too_large_is_cut_and_the_answer_says_so(shop: Sho
     shop.check()
 
 
-def test_a_transaction_whose_end_was_read_by_the_session_before_is_whole_all_the_same(shop: Shop) -> None:
-    shop.cluster.topic(name=f"{shop.prefix}.transaction")
-    shop.insert("customers", ["3", "Cleo"], "6")
-    shop.end("6", customers=1)
-    shop.end("7", customers=1)
-    shop.consume()
-    shop.insert("customers", ["4", "Dora"], "7")
-    shop.consume()
-    shop.check()
-    assert all(consistent for *_, consistent in whole(shop))
-
-
 def test_a_transaction_does_not_wait_for_tables_of_sources_that_the_feed_is_not_of(shop: Shop) -> None:
     def of_customers(tables: Sequence[Table]) -> Decoder:
         return Decoder([table for table in tables if table.name == "customers"], unknown_tables="ignore")

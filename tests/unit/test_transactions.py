@@ -61,11 +61,6 @@ class Source:
         self.read[place] += len(got)
         buffer.add([record for record, _ in got], [decoded for _, decoded in got], now)
 
-    def begin_anew(self, buffer: TransactionBuffer) -> TransactionBuffer:
-        """Read again what another session has to."""
-        self.read.update({place: at - self.read[place] for place, at in buffer.needed_from().items()})
-        return TransactionBuffer([ORDERS, LINES], TOPICS)
-
     def _append(self, topic: str, partition: int, make) -> FeedPosition:  # type: ignore[no-untyped-def]
         log = self.partitions.setdefault((topic, partition), [])
         at = FeedPosition(topic, partition, len(log))
@@ -195,30 +190,6 @@ def test_ends_whose_events_were_applied_before_hold_nothing_back() -> None:
     assert (len(taken.records), taken.is_whole) == (2, True)
 
 
-def test_who_begins_anew_reads_the_ends_again_whose_transactions_are_not_over() -> None:
-    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
-    source.write("6", [("orders", 0)])
-    source.write("7", [("orders", 0), ("lines", 0)])
-    source.poll(buffer, "app.transaction")
-    assert (changes_of(source, buffer.take(0)), buffer.needed_from()) == ([], {("app.transaction", 0): 1})
-    source.poll(buffer, "app.s.orders")
-    assert changes_of(source, buffer.take(0)) == ["6"]
-    buffer = source.begin_anew(buffer)
-    for place in source.partitions:
-        source.poll(buffer, *place)
-    taken = buffer.take(0)
-    assert (changes_of(source, taken), taken.is_whole, buffer.needed_from()) == (["7", "7"], True, {})
-
-
-def test_an_end_whose_events_do_not_come_is_not_read_again_for_ever() -> None:
-    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5))
-    source.write("7", [("orders", 0)])
-    source.poll(buffer, "app.transaction", now=100)
-    for now, needed in ((104.9, {("app.transaction", 0): 1}), (105, {})):
-        buffer.take(now)
-        assert buffer.needed_from() == needed
-
-
 @pytest.mark.parametrize("elsewhere", ["s.lines", "b.s.lines"], ids=["Postgres", "SQL Server"])
 def test_events_of_tables_that_another_database_has_are_not_waited_for(elsewhere: str) -> None:
     followed = replace(ORDERS, wire=("a", "s", "orders")), replace(LINES, wire=("c", "s", "lines"))
@@ -295,9 +266,6 @@ def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
         assert is_whole or not taken.is_whole
         in_order = [applied[str(number)] for number in range(transactions) if str(number) in sizes]
         assert is_bounded or in_order == sorted(in_order, key=lambda count: not count), "as the source committed them"
-        if not is_bounded and rng.random() < 0.2:
-            buffer = source.begin_anew(buffer)
-            offsets = Counter(source.read)
     assert applied == sizes
     assert buffer.held == []
 
