@@ -86,7 +86,7 @@ class PostgresTrackedTables:
                     continue
                 paths[name] = schema, table
                 of_table = table_id, name, names.get(table_id, {}), parts.get(table_id, []), functions
-                segments.append(partial(_opened, connection, *of_table, changed.get(table_id)))
+                segments.append(partial(TrackedTable, connection, *of_table, changed.get(table_id)))
             state = PostgresSnapshot(connection, StateHead(**head._mapping))
             yield PostgresTrackedSnapshot(state, head.committed_at, Opening(segments), paths, not_indexed)
 
@@ -153,7 +153,12 @@ class TrackedTable(TableInParts):
         columns: Mapping[int, str],
         parts: Sequence[tuple[Part, Keys]],
         functions: int,
+        changed: Sequence[Keys] | None,
     ) -> None:
+        """Open the parts and, where the log has rows of the table, these."""
+        if changed is not None:
+            row_keys = distinct_keys(changed)
+            parts = [*parts, (RowsInMemory(_rows_now(connection, table_id, row_keys), functions), row_keys)]
         super().__init__([part for part, _ in parts], [cover for _, cover in parts], functions, list(columns))
         self._connection = connection
         self._table_id = table_id
@@ -187,22 +192,6 @@ def _indexed(connection: Connection) -> Sequence[Any]:
             "No tracked table is indexed for joins; `subsetd join-index track SCHEMA.TABLE` indexes one."
         )
     return tables
-
-
-def _opened(
-    connection: Connection,
-    table_id: int,
-    name: str,
-    columns: Mapping[int, str],
-    parts: Sequence[tuple[Part, Keys]],
-    functions: int,
-    changed: Sequence[Keys] | None,
-) -> TrackedTable:
-    """Open a table, with the rows that the log has."""
-    if changed is not None:
-        row_keys = distinct_keys(changed)
-        parts = [*parts, (RowsInMemory(_rows_now(connection, table_id, row_keys), functions), row_keys)]
-    return TrackedTable(connection, table_id, name, columns, parts, functions)
 
 
 def _rows_now(connection: Connection, table_id: int, row_keys: Keys) -> CellRows:

@@ -36,6 +36,9 @@ class Image(NamedTuple):
 
 
 Images = Mapping[Table, Mapping[bytes, Image]]
+Kept = dict[bytes, Image]
+Order = tuple[int, int]
+"""Version and offset of a change."""
 
 
 @dataclass(slots=True)
@@ -96,10 +99,6 @@ def complete(
         except RecordError as error:
             done.errors[change.position] = error
     return done
-
-
-Kept = dict[bytes, Image]
-Order = tuple[int, int]
 
 
 def _take(done: Completed, change: RowChange, kept: Kept, found: Mapping[bytes, Image], at: Order) -> None:

@@ -6,7 +6,8 @@ import random
 import tempfile
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,12 +142,19 @@ def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(
     require_equal(database_url, shop)
 
 
-def test_who_has_waited_long_for_a_transaction_waits_for_its_rest_as_well(
-    shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def feed_of_5000(shop: str, database_url: str) -> Iterator[PostgresFeed]:
+    """Start a feed in front of a transaction of 5,000 rows."""
     run(shop, "INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series(100, 5099) i")
     with closing(source.open_feed(shop, transaction_wait_seconds=BOUND_SECONDS)) as feed:
         feed.start(positions(database_url))
+        yield feed
+
+
+def test_who_has_waited_long_for_a_transaction_waits_for_its_rest_as_well(
+    shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with feed_of_5000(shop, database_url) as feed:
         cursor: Any = feed._cursor
         read, take, has_come, gap = cursor.read_message, feed._take, threading.Event(), [True]
 
@@ -165,9 +173,7 @@ def test_who_has_waited_long_for_a_transaction_waits_for_its_rest_as_well(
 def test_a_transaction_that_comes_slowly_is_waited_for_as_long_as_it_comes(
     shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(shop, "INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series(100, 5099) i")
-    with closing(source.open_feed(shop, transaction_wait_seconds=BOUND_SECONDS)) as feed:
-        feed.start(positions(database_url))
+    with feed_of_5000(shop, database_url) as feed:
         cursor: Any = feed._cursor
         read, late, gaps = cursor.read_message, [], count(1)
 
