@@ -63,6 +63,12 @@ def as_places(lake: Lake, inds: np.ndarray, reference: Reference) -> np.ndarray:
     return np.stack([dependent, referenced, inds[2]], axis=1)[np.lexsort((referenced, dependent))]
 
 
+def require_all(lake: Lake, reference: Reference) -> None:
+    """Hold what is served against the INDs of the reference, each with its overlap."""
+    expected = [(a, b, len(reference.corpus.values[a])) for a, b in reference.inds]
+    assert np.array_equal(as_places(lake, served(lake), reference), expected)
+
+
 def published_of(lakes: Iterable[str], inds: Iterable[tuple[Column, Column]]) -> None:
     """Hold INDs of several lakes, each a folder, against what is published of each."""
     of_lake: dict[str, list[tuple[Column, Column]]] = {name: [] for name in lakes}
@@ -76,14 +82,13 @@ def published_of(lakes: Iterable[str], inds: Iterable[tuple[Column, Column]]) ->
 def test_all_lakes_have_the_published_inds_in_one_process_and_over_partitions(
     spark: SparkSession, database_url: str, folder: Path, reference: Reference
 ) -> None:
-    names, values = reference.corpus.names, reference.corpus.values
-    expected = [(a, b, len(values[a])) for a, b in reference.inds]
+    names = reference.corpus.names
     published_of(LAKES, ((names[a], names[b]) for a, b in reference.inds))
     for partitions in (None, 2):
         lake = Lake(database_url, folder, null_tokens=[""], partitions=partitions)
         lake.refresh(spark)
         assert lake.report["partitions"] == (partitions or 1)
-        assert np.array_equal(as_places(lake, served(lake), reference), expected)
+        require_all(lake, reference)
         assert lake.report["files"] == {"read": 2_976, "unchanged": 0, "gone": 0, "faults": 0}
         assert lake.report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
 
@@ -104,11 +109,6 @@ def test_every_form_serves_the_same_bytes(spark: SparkSession, database_url: str
         lake.refresh(spark)
         assert (lake.report["algorithm"], lake.report["partitions"]) == (algorithm, partitions)
         found.append(served(lake))
-    lake = Lake(database_url, folder / name, null_tokens=[""], partitions=3)
-    with refreshing(lake, master=CLUSTER) as process:
-        _, told = process.communicate(timeout=480)
-    assert process.returncode == 0, told
-    found.append(served(lake))
     assert all(np.array_equal(found[0], other) for other in found[1:])
     assert ind_hash(lake.inds()) == LAKES[name][1:]
 
@@ -167,3 +167,4 @@ def test_a_killed_executor_costs_time_only_and_the_generation_before_is_served_m
     with lake.corpora.snapshot(lake.name) as snapshot:
         assert snapshot.generation == 2
     assert ind_hash(lake.inds()) == LAKES["webtables_2k"][1:]
+    require_all(lake, web_tables(folder))
