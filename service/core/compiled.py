@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any, TypeVar, cast
 
 import numba.np.linalg
@@ -26,6 +27,8 @@ def dividing_kernel(function: Kernel) -> Kernel:
 
 def _by_one_process(dispatcher: Any) -> Any:
     """Let one process compile a kernel or load it: who comes meanwhile finds it in numba's cache."""
+    if isfunction(dispatcher):  # where NUMBA_DISABLE_JIT is set
+        return dispatcher
     compile_or_load = dispatcher.compile
 
     def in_turn(signature: Any) -> Any:

@@ -99,3 +99,11 @@ def test_where_the_system_gives_no_locks_there_are_no_turns(monkeypatch: pytest.
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with kernel_turns.turn("a kernel"):
         pass
+
+
+def test_where_nothing_is_to_be_compiled_kernels_are_what_is_written(folder: Path) -> None:
+    """So mutants of kernels are tried, and so a debugger stops in them."""
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "NUMBA_DISABLE_JIT": "1"}
+    called = "import kernels_of_a_test as own; print(own.outer(4), type(own.outer).__name__)"
+    said = subprocess.run([sys.executable, "-c", called], env=environment, check=True, capture_output=True, text=True)
+    assert said.stdout == "12 function\n"
