@@ -221,7 +221,8 @@ def _database(one: DatabaseFacts) -> Iterator[Finding]:
             Level.WARN,
             about,
             f"{used} of {most} connections are in use",
-            "end what is not needed, or raise max_connections and restart the server",
+            "end what is not needed, or raise max_connections and restart the server; an embedded one has no more: "
+            "move the state to a server of your own, by subsetd backup and restore",
         )
     if one.oldest_transaction is not None and one.oldest_transaction[2] > OLD_TRANSACTION_SECONDS:
         process, application, seconds = one.oldest_transaction

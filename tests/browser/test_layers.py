@@ -221,6 +221,9 @@ def test_what_is_left_out_is_counted_of_what_is_drawn_and_a_component_that_is_cu
         expect(main).to_contain_text("Of 1 IND the 1 are drawn")
         look.open("graph?layer=inds&around=shop.t0")
         expect(main).to_contain_text("Of 3 INDs the 2 are drawn")
+        look.page.get_by_role("link", name="All components").press("Enter")
+        expect(main).to_contain_text("Components")
+        assert look.page.url.endswith("graph?layer=inds")
     engine.dispose()
 
 

@@ -96,7 +96,7 @@ def test_of_a_machine(changed: dict[str, object], level: str, way_out: str) -> N
         ({"is_read_only": True}, "fail", "primary"),
         ({"skew_seconds": -60.0}, "warn", "NTP"),
         ({"off": ["fsync"]}, "warn", "ALTER SYSTEM SET fsync = on"),
-        ({"connections": (49, 50)}, "warn", "max_connections"),
+        ({"connections": (49, 50)}, "warn", "max_connections and restart the server; an embedded one"),
         ({"oldest_transaction": (17, "psql", 7200.0)}, "warn", "pg_terminate_backend(17)"),
         ({"xid_age": 1_500_000_000}, "fail", "VACUUM (FREEZE)"),
         ({"has_autovacuum": False}, "warn", "ALTER SYSTEM SET autovacuum = on"),

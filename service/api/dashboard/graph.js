@@ -78,7 +78,7 @@ export const graph = {
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
         h("li", {}, h("a", { href: links.hub(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
       found.next_cursor && h("p.muted", {}, "These are the first 30, by their neighbours.")),
-      (isComponent || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus }) }, "All components"),
+      (isComponent || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus, layer: parameters.layer }) }, "All components"),
         around !== undefined && !isOfKeys(layer) && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component_of: around, layer: parameters.layer }) }, "Its component")),
       summary.tables === 0 && empty("No inclusion dependency holds between tables."),
       excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component_of !== undefined ? `Component of ${component_of}` : component !== undefined ? `Component ${component}` : "All tables"),
