@@ -11,6 +11,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Identity,
+    Index,
     Integer,
     Numeric,
     Table,
@@ -81,6 +82,7 @@ contract_transition = Table(
     Column("changed_row", JSONB, comment="table and key of that change's row, where it names one"),
     CheckConstraint("kind in ('violated', 'mended')", name="kind_known"),
 )
+Index("ix_contract_transition_contract_id", contract_transition.c.contract_id, contract_transition.c.version)
 
 declared_reference = Table(
     "declared_reference",

@@ -494,5 +494,5 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0027"
+SCHEMA_REVISION = "0028"
 """The Alembic revision that this code works with."""

@@ -9,13 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from service.core.contracts import ContractKind
 from service.core.errors import ConflictError, NotFoundError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
-from service.store.contracts import PostgresContracts
+from service.store.contracts import EVENTS, PostgresContracts
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.store.schema_changes import rename
@@ -349,3 +349,20 @@ def test_a_composite_that_is_not_tracked_cannot_be_told(
         ContractState.UNKNOWN,
         ("s.orders(id, customer)", "s.customers(id, name)"),
     )
+
+
+def test_the_transitions_of_one_contract_are_found_among_many(database_url: str, engine: Engine) -> None:
+    """Pages read are counted: the primary key begins by versions, of which there are many."""
+    states.execute(
+        database_url,
+        "with added as (insert into contract (dependent_schema, dependent_table, dependent_columns, referenced_schema, "
+        "referenced_table, referenced_columns, least_coefficient, created_by) "
+        "select 's', i, array['a'], 's', i, array['b'], 1, 'me' from generate_series(1, 9999) i returning contract_id) "
+        "insert into contract_transition (version, contract_id, kind, cause_count) "
+        "select contract_id / 2, contract_id, 'violated', 1 from added; analyze contract, contract_transition",
+    )
+    asked = {"version": 0, "contract_id": 0, "since": -1, "newer_than": 0, "one": 777, "limit": 100}
+    with engine.connect() as connection:
+        (found,) = connection.scalar(text(f"explain (analyze, buffers, format json) {EVENTS}"), asked)
+    assert found["Plan"]["Actual Rows"] == 1
+    assert found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"] < 30
