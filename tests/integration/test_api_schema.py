@@ -123,7 +123,7 @@ def test_answers_to_generated_questions_fit_the_document(address: str, mode: Gen
             continue  # Any text is a name, so only a query can be wrong.
 
         @settings(
-            max_examples=12,
+            max_examples=8,
             deadline=None,
             derandomize=True,
             database=None,
