@@ -33,7 +33,7 @@ def copy_stream(cursor: Any, target: str, stream: Any, size: int) -> None:
     try:
         cursor.copy_expert(f"COPY {target}", watched, size)
     except psycopg2.Error as error:
-        raise watched.raised or error from None
+        raise next(iter(watched.raised), error) from None
 
 
 def read_whole(cursor: Any, query: str) -> NDArray[np.uint8]:
@@ -81,23 +81,27 @@ class _Watched:
     """Be the file that psycopg2 reads, and keep what reading raises: psycopg2 has the server make an error of that.
 
     An interrupt, too, would be told as a statement that was cancelled. It may come as soon as a Python function is
-    entered, before any `try` of it: a generator is gone on with inside of its own.
+    entered, before any `try` of it: a generator is gone on with inside of its own. The generator holds neither this nor
+    its own end, which would be cycles: what is copied would stay until the next search for garbage.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
-        self.raised: BaseException | None = None
-        reading = self._reading(read)
+        self.raised: list[BaseException] = []
+        reading = _reading(read, self.raised)
         next(reading)
         self.read = reading.send
 
-    def _reading(self, read: Callable[[int], bytes]) -> Generator[bytes, int, None]:
-        given = b""
-        try:
-            while True:
-                given = read((yield given))
-        except BaseException as error:
-            self.raised = error
-            raise
+
+def _reading(read: Callable[[int], bytes], raised: list[BaseException]) -> Generator[bytes, int, None]:
+    given = b""
+    try:
+        while True:
+            given = read((yield given))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        raised.append(error)
+        raise
 
 
 class _Blocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 from collections.abc import Iterator
@@ -65,3 +66,16 @@ def test_an_error_of_the_database_stays_one(database_url: str) -> None:
         cursor.execute("create table copied (number integer check (number < 7))")
         with pytest.raises(psycopg2.errors.CheckViolation):
             copy_blocks(cursor, "copied", [ROW])
+
+
+def test_a_copy_leaves_nothing_to_the_search_for_garbage(database_url: str) -> None:
+    """A consumer copies hundreds of times between two of them."""
+    with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        cursor.execute("create table copied (number integer)")
+        gc.collect()
+        gc.disable()
+        try:
+            copy_blocks(cursor, "copied", [ROW])
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
