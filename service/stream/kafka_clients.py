@@ -12,6 +12,7 @@ from kafka.errors import KafkaError
 
 from service.core.errors import FeedError
 from service.stream.kafka_sockets import CLOSING
+from service.stream.kafka_waits import letting_go
 
 REQUEST_SECONDS = 10.0
 FETCH_BYTES = 16 * 1024 * 1024
@@ -54,7 +55,7 @@ def connect(
     admin = None
     try:
         admin = KafkaAdminClient(**{**options, **client_options})
-        return admin, KafkaConsumer(**{**options, **reading, **client_options})
+        return admin, letting_go(KafkaConsumer(**{**options, **reading, **client_options}))
     except KafkaError as error:
         if admin is not None:
             admin.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from uuid import uuid4
@@ -82,6 +83,24 @@ def test_all_partitions_are_read_from_their_beginning(cluster: Cluster, follow: 
     assert last.timestamp_ms > 1_600_000_000_000
     assert feed.positions() == {(topic, 0): 50, (topic, 1): 30, (other, 0): 2}
     assert set((feed.lag() or {}).values()) == {0}
+
+
+def test_waiting_leaves_nothing_to_the_search_for_garbage(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    """Else what was read stays until then, and what a consumer needs of memory is left to chance."""
+    topic = cluster.topic()
+    cluster.send(topic, numbered(50))
+    feed = follow(topic)
+    to_the_end(feed)
+    gc.collect()
+    gc.disable()
+    try:
+        for waited in (0.0, 0.01) * 20:
+            assert feed.poll(1000, 1_000_000, waited) == []
+        cluster.send(topic, numbered(50))
+        assert len(poll_until(feed, lambda records: len(records) == 50)) == 50
+        assert gc.collect() < 100, "each wait left 60"
+    finally:
+        gc.enable()
 
 
 def test_stored_positions_are_gone_on_from_and_the_groups_are_not(
