@@ -72,7 +72,7 @@ def tune_process() -> None:
     """Set the interpreter up for a consumer: a batch makes a hundred thousand small objects and no cycles.
 
     With the default thresholds the garbage collector takes more than half of the time that a batch is applied in. With
-    much higher ones than these what the Kafka client's waits leave piles up: cycles that hold the records of a batch.
+    much higher ones than these a cycle that a library leaves behind now and then would stay with all that it holds.
     """
     settle_process()
     gc.set_threshold(20_000, 10, 10)
