@@ -52,24 +52,28 @@ def _plain_log() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _what_lasts_is_set_aside() -> None:
-    """Leave what earlier modules loaded out of every search for garbage, of which each consumer's end makes one."""
+def _set_aside() -> None:
+    """Leave all that there is out of every search for garbage, of which each consumer's end makes one."""
     gc.collect()
     gc.freeze()
+    gc.collect()  # from here on it is looked again when there is something new, not a quarter of what is kept
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_lasts_is_set_aside() -> None:
+    """Look no more through what earlier modules loaded."""
+    _set_aside()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Leave what the tests are made of out of every search for garbage as well: it is a million objects."""
+    """Look no more through what the tests are made of: it is a million objects."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
-        gc.freeze()
-        gc.collect()  # from here on it is looked again when there is something new, not a quarter of what is kept
+        _set_aside()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

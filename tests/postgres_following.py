@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import psycopg2
+import pytest
 
 from service.core.canonical import cell_decoder, value_keys
 from service.core.model import StoredPosition
@@ -37,6 +38,14 @@ ALTER TABLE s.orders REPLICA IDENTITY FULL;
 INSERT INTO s.customers SELECT i, 'customer ' || i FROM generate_series(1, 20) AS i;
 INSERT INTO s.orders SELECT i, 1 + i % 20, NULL FROM generate_series(1, 30) AS i;
 """
+
+
+@pytest.fixture
+def shop(followed_url: str, database_url: str) -> str:
+    """Give a source with two tables that the state of `database_url` is about to follow."""
+    run(followed_url, SHOP)
+    begin(database_url, followed_url)
+    return followed_url
 
 
 def run(url: str, *statements: str) -> None:
@@ -143,3 +152,13 @@ def positions(url: str) -> dict[tuple[str, int], StoredPosition]:
         return writer.positions("postgres:s")
     finally:
         writer.close()
+
+
+def stored(url: str) -> tuple[int, dict[str, Any]]:
+    ((offset, position),) = states.query(url, "select next_offset, source_position from feed_position")
+    return offset, position
+
+
+def slot(url: str, column: str = "confirmed_flush_lsn - '0/0'::pg_lsn") -> Any:
+    statement = f"select {column} from pg_replication_slots where slot_name = 'subsetd_s'"
+    return states.query(url, statement)[0][0]

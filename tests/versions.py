@@ -31,7 +31,7 @@ STATE = [
 ]
 SOURCE = [
     *("tests/integration/test_postgres_feed.py", "tests/integration/test_postgres_partitions.py"),
-    "tests/integration/test_postgres_beginning.py",
+    *("tests/integration/test_postgres_slot.py", "tests/integration/test_postgres_beginning.py"),
     *("tests/integration/test_postgres_feed_types.py", "tests/integration/test_retyped_columns.py"),
 ]
 SPARK = ["tests/spark/test_canonical_spark.py", "tests/spark/test_bootstrap.py", "tests/spark/test_many_discovery.py"]

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
 import pytest
-from prometheus_client import CollectorRegistry
 
 from service.core.errors import FeedError, RecordError, SourceError, StateError
 from service.core.model import StoredPosition
-from service.observe import ConsumerObserver
 from service.store import dead_letters
 from service.store.database import make_engine
-from service.store.embedded import EmbeddedPostgres
 from service.store.writer import PostgresUnitOfWork
 from service.stream import postgres_feed
 from service.stream.pgoutput import PgoutputDecoder
@@ -34,17 +29,10 @@ from tests import states
 from tests.descriptors import high_descriptors
 from tests.events import tracked_table
 from tests.following import Watch
-from tests.in_memory import IN_MEMORY
-from tests.postgres_following import SHOP, begin, follow, positions, require_equal, run
+from tests.postgres_following import SHOP, begin, follow, positions, require_equal, run, shop, stored
 from tests.waiting import BOUND_SECONDS, wait_for
 
-
-@pytest.fixture
-def shop(followed_url: str, database_url: str) -> str:
-    """Give a source with two tables that the state of `database_url` is about to follow."""
-    run(followed_url, SHOP)
-    begin(database_url, followed_url)
-    return followed_url
+__all__ = ["shop"]
 
 
 def change_at_random(url: str, rng: random.Random, transactions: int, emptied: float = 0.1) -> None:
@@ -77,16 +65,6 @@ def change_at_random(url: str, rng: random.Random, transactions: int, emptied: f
             if rng.random() < 0.1:
                 connection.rollback()
             connection.commit()
-
-
-def stored(url: str) -> tuple[int, dict[str, Any]]:
-    ((offset, position),) = states.query(url, "select next_offset, source_position from feed_position")
-    return offset, position
-
-
-def slot(url: str, column: str = "confirmed_flush_lsn - '0/0'::pg_lsn") -> Any:
-    statement = f"select {column} from pg_replication_slots where slot_name = 'subsetd_s'"
-    return states.query(url, statement)[0][0]
 
 
 def test_every_change_is_applied_and_a_second_run_goes_on(shop: str, database_url: str) -> None:
@@ -196,57 +174,6 @@ def test_a_transaction_that_comes_slowly_is_waited_for_as_long_as_it_comes(
         assert len(records) == 5000, "nothing came later than the longest wait after what was before"
 
 
-def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(
-    shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However often it is started, and cut off, while the log goes on without it, on a machine that is busy."""
-    require_nothing_forgotten(shop, shop, database_url, monkeypatch)
-
-
-def test_an_idle_feed_of_a_source_with_synchronous_standbys_lets_it_forget_no_more_than_the_state_holds(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a server pings for each transaction that has nothing for the feed, so that nobody waits for it."""
-    settings = {
-        "wal_level": "logical", "max_wal_senders": "10", "synchronous_commit": "on",
-        "synchronous_standby_names": "nobody",
-    }  # fmt: skip
-    folder = Path(tempfile.mkdtemp(prefix="subsetd-synchronous-", dir=IN_MEMORY))
-    with EmbeddedPostgres(folder, True, settings) as server:
-        writing = f"{server.url}&options=-csynchronous_commit%3Dlocal"
-        run(writing, SHOP)
-        begin(database_url, writing)
-        require_nothing_forgotten(server.url, writing, database_url, monkeypatch)
-
-
-def require_nothing_forgotten(shop: str, writing: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a feed idle while other tables are written, at `writing`; fail if its slot comes to be ahead of the state."""
-    emit_mark = postgres_feed.emit_mark
-
-    def emit_late(cursor: Any) -> int:
-        time.sleep(0.3)
-        return emit_mark(cursor)
-
-    monkeypatch.setattr(postgres_feed, "emit_mark", emit_late)
-    monkeypatch.setattr(postgres_feed, "FEEDBACK_SECONDS", 1.0)
-    elsewhere = "CREATE TABLE elsewhere (id integer)"
-    run(writing, elsewhere, "SET synchronous_commit = off; INSERT INTO elsewhere VALUES (1)")
-    _, position = stored(database_url)
-    for _ in range(2):
-        with closing(source.open_feed(shop)) as feed:
-            feed.start(positions(database_url))
-            for _ in range(2):
-                began = time.monotonic()
-                while time.monotonic() < began + 2.5:
-                    assert not feed.poll(10, 1 << 20, 0.1)
-                    run(writing, "INSERT INTO elsewhere VALUES (2)")
-                assert slot(shop) <= position["end_lsn"]
-                run(shop, "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid > 0")
-    run(writing, "INSERT INTO s.orders VALUES (100, 1, 'next')")
-    follow(database_url, shop)
-    require_equal(database_url, shop)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
     shop: str, database_url: str, seed: int
@@ -270,22 +197,6 @@ def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
             expected += [(record.offset, record.value) for record in whole.poll(1000, 1 << 30, 0.2)]
     assert [number for number, _ in told] == list(range(len(told)))
     assert told == expected
-
-
-def test_the_server_is_told_what_the_state_holds_and_no_more(shop: str, database_url: str) -> None:
-    run(shop, "INSERT INTO s.orders VALUES (100, 1, 'first')")
-    begun = slot(shop)
-    feed = source.open_feed(shop, transaction_wait_seconds=BOUND_SECONDS)
-    with closing(feed):
-        feed.start(positions(database_url))
-        records = wait_for(lambda: feed.poll(10, 1 << 20, 0.1))
-        assert len(records) == 1
-        at = feed.positions()
-        kept = feed.source_positions(at)[feed.slot, 0]
-        assert slot(shop) == begun
-        feed.committed(at)
-        wait_for(lambda: slot(shop) > begun)
-        assert slot(shop) < kept["end_lsn"]
 
 
 def test_a_batch_that_failed_is_read_again(shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,50 +239,6 @@ def test_tables_without_full_identity_are_followed_by_their_kept_rows(followed_u
     change_at_random(followed_url, random.Random(3), 20)
     follow(database_url, followed_url, records=30)
     require_equal(database_url, followed_url)
-
-
-def test_an_idle_feed_lets_the_server_forget_the_log_of_others(shop: str, database_url: str) -> None:
-    run(shop, "CREATE TABLE public.noise (x text)")
-    begun, feed = slot(shop), source.open_feed(shop)
-    with closing(feed):
-        feed.start(positions(database_url))
-        for _ in range(3):
-            run(shop, "INSERT INTO public.noise SELECT repeat(md5(i::text), 20) FROM generate_series(1, 2000) AS i")
-        feed._next_look = 0.0
-
-        def beat() -> list[Any]:
-            feed._next_look = 0.0
-            return list(feed.poll(10, 1 << 20, 0.05))
-
-        (record,) = wait_for(beat)
-        assert (record.value, record.offset) == (None, 0)
-        at = feed.positions()
-        kept = feed.source_positions(at)[feed.slot, 0]
-        assert slot(shop) == begun, "it is stored first"
-        feed.committed(at)
-        wait_for(lambda: slot(shop) - begun > 1 << 20)
-        run(shop, "INSERT INTO s.orders VALUES (100, 1, 'next')")
-        (change,) = wait_for(lambda: feed.poll(10, 1 << 20, 0.1))
-        assert change.offset == 1
-    again = source.open_feed(shop)
-    with closing(again):
-        again.start({(feed.slot, 0): StoredPosition(1, kept)})
-        (repeated,) = wait_for(lambda: again.poll(10, 1 << 20, 0.1))
-        assert repeated[:5] == change[:5]
-
-
-def test_a_slot_that_holds_back_the_log_is_warned_of_and_measured(
-    shop: str, database_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    observer = ConsumerObserver(registry := CollectorRegistry())
-    feed = source.open_feed(shop, slot_warning_bytes=1, tell_held_back=observer.slot_holds_back)
-    with closing(feed):
-        feed.start(positions(database_url))
-        feed.rest()
-        feed.rest()
-        measured = slot(shop, "(pg_current_wal_lsn() - restart_lsn)::bigint")
-    assert 0 < (registry.get_sample_value("subsetd_slot_held_back_bytes") or 0) <= measured
-    assert capsys.readouterr().out.count("slot holds back log") == 1
 
 
 def test_the_lag_is_nothing_once_all_is_read(shop: str, database_url: str) -> None:
@@ -420,34 +287,6 @@ def test_a_bad_change_of_a_table_that_keeps_all_values_is_kept_whole_whatever_an
     assert "hushed" not in str(states.query(database_url, "select dead_letter::text from dead_letter"))
 
 
-@pytest.mark.parametrize(
-    ("done", "said"),
-    [
-        ("select pg_drop_replication_slot('subsetd_s')", "has no slot subsetd_s: it was dropped"),
-        (
-            "insert into s.orders values (77); select pg_replication_slot_advance('subsetd_s', pg_current_wal_lsn())",
-            "it was moved or made anew",
-        ),
-        (
-            "select pg_drop_replication_slot('subsetd_s');"
-            "select pg_create_logical_replication_slot('subsetd_s', 'pgoutput')",
-            "it was moved or made anew",
-        ),
-        ("drop publication subsetd_s", "has no publication subsetd_s"),
-    ],
-    ids=["dropped", "moved", "made anew", "no publication"],
-)
-def test_a_slot_that_is_not_what_it_was_stops_the_feed(shop: str, database_url: str, done: str, said: str) -> None:
-    follow(database_url, shop)
-    # The server lets go of a slot a moment after its reader has gone.
-    let_go = "select 1 from pg_replication_slots where slot_name = 'subsetd_s' and not active"
-    wait_for(lambda: states.query(shop, let_go))
-    run(shop, *done.split(";"))
-    with pytest.raises(FeedError, match=said) as told:
-        follow(database_url, shop)
-    assert "--name s --replace" in str(told.value)
-
-
 def test_a_change_that_the_server_cannot_tell_ends_the_feed_with_the_servers_words(
     shop: str, database_url: str
 ) -> None:
@@ -478,15 +317,6 @@ def test_a_feed_that_rests_outlives_any_number_of_outages(shop: str, database_ur
             feed.retry_seconds = 60.0
             wait_for(lambda: feed.rest() or feed._cursor is not None)
             feed.rest()
-
-
-def test_a_slot_in_use_names_the_session(shop: str, database_url: str) -> None:
-    feed = source.open_feed(shop)
-    with closing(feed):
-        feed.start(positions(database_url))
-        pid = slot(shop, "active_pid")
-        with closing(source.open_feed(shop, start_timeout=0.2)) as second, pytest.raises(FeedError, match=f"PID {pid}"):
-            second.start(positions(database_url))
 
 
 def test_a_source_that_is_away_is_told_without_its_password() -> None:
