@@ -17,7 +17,7 @@ from tests.watching import Watching, new_watch, pair_rule
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
 INVOICES = AttributeName("shop", "invoices", "customer_id")
-COLUMNS = {ORDERS: ["1", "2", "2"], CUSTOMERS: ["1", "2", "3"], INVOICES: ["3", "3"]}
+COLUMNS = {ORDERS: ["1", "2", "2"], CUSTOMERS: ["1", "2", "3"], INVOICES: ["3"]}
 PATCH = """async ([before, after]) => {
   const { h, patch } = await import("/dashboard/dom.js");
   const one = ([tag, key, text]) => (tag === "" ? text : h(tag, { "data-key": key, tabindex: "0" }, text));

@@ -25,6 +25,12 @@ def test_a_step_holds_up_to_its_edge() -> None:
     assert steps(np.array([-5, 0, 0.1, 1, 1.1])).tolist() == [-2, -2, 0.5, 0.5, 3]
 
 
+@pytest.mark.parametrize("edge", [1 / 3, np.nextafter(1 / 3, 1), np.nextafter(1 / 3, 0)])
+def test_the_last_bits_of_a_value_that_processors_add_up_otherwise_are_no_step(edge: float) -> None:
+    steps = Steps((edge,), (-2.0, 3.0))
+    assert steps(np.array([1 / 3, np.nextafter(1 / 3, 1), np.nextafter(1 / 3, 0), 0.33334])).tolist() == [-2, -2, -2, 3]
+
+
 @pytest.mark.parametrize(
     ("edges", "scores"), [((1.0,), (1.0,)), ((1.0, 1.0), (1.0, 2.0, 3.0)), ((2.0, 1.0), (1, 2, 3))]
 )

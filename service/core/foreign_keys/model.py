@@ -16,6 +16,9 @@ import numpy as np
 
 from service.core.quantile_grids import Floats
 
+DECIMALS = 12
+"""To how many a value is told from the edge of a step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -32,8 +35,12 @@ class Steps:
             raise ValueError("a step function has ascending edges, and one more score than edges")
 
     def __call__(self, values: Floats) -> Floats:
-        """Give the score of each value, float64[n]; 0 for NaN, a value that is not known."""
-        found: Floats = np.array(self.scores)[np.searchsorted(self.edges, values, side="left")]
+        """Give the score of each value, float64[n]; 0 for NaN, a value that is not known.
+
+        Values are compared to `DECIMALS`: their last bits are the processor's, and a step is no place for these.
+        """
+        edges = np.round(self.edges, DECIMALS)
+        found: Floats = np.array(self.scores)[np.searchsorted(edges, np.round(values, DECIMALS), side="left")]
         found[np.isnan(values)] = 0.0
         return found
 
