@@ -21,6 +21,7 @@ from service.store.writer_lock import take_bootstrap_lock
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
 from tests.spark.oracle import count_cells, query, read_state, write_csv
+from tests.waiting import wait_for_end
 
 ROOT = Path(__file__).resolve().parents[2]
 REMAINS = (
@@ -118,7 +119,7 @@ def test_nothing_is_dropped_while_a_task_that_outlived_its_job_does_not_end(
         connection.rollback()
         monkeypatch.undo()
         clear_remains(connection)
-        assert not hanging.is_running()
+        wait_for_end(hanging)
 
 
 def test_a_session_that_comes_behind_those_that_are_ended_is_not_taken_for_one_of_them(database_url: str) -> None:

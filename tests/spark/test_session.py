@@ -73,8 +73,8 @@ sys.exit(run_job(given, "test", lambda start: start(), lambda _: 0))
 """
 
 ENDS_AT_ONCE = """#!/bin/sh
-[ "$2" = -XshowSettings:properties ] && exec echo "java.home = $JAVA_HOME
-java.specification.version = 17" >&2
+[ "$2" = -XshowSettings:properties ] && echo "java.home = $JAVA_HOME
+java.specification.version = 17" >&2 && exit
 case "$*" in *org.apache.spark.launcher.Main*) exec '{java}' "$@" ;; esac
 echo 'this Java is broken' >&2
 exit {code}
