@@ -71,12 +71,14 @@ class MutantRun:
         """Learn by one run of each test how long it takes and which lines it reaches; keep it for the next time."""
         kept = self.kept / "traces.json"
         traces: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-        for item in items:
-            known = traces.get(item.nodeid)
-            if known is None or known["digest"] != _digest(item, known["lines"]):
-                found = _traced(item)
-                traces[item.nodeid] = {"digest": _digest(item, found["lines"]), **found}
-        kept.write_text(json.dumps(traces))
+        try:
+            for item in items:
+                known = traces.get(item.nodeid)
+                if known is None or known["digest"] != _digest(item, known["lines"]):
+                    found = _traced(item)
+                    traces[item.nodeid] = {"digest": _digest(item, found["lines"]), **found}
+        finally:  # all of them take an hour: what was learnt stays when that is interrupted
+            kept.write_text(json.dumps(traces))
         names = [item.nodeid for item in items]
         unfit = [name for name in names if not traces[name]["passed"] or traces[name]["seconds"] > TEST_SECONDS]
         print(f"\n{len(items)} tests, {len(unfit)} fail without the compiler or take more than {TEST_SECONDS} s:")
