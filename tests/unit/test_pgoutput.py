@@ -255,9 +255,46 @@ def test_tables_of_other_sources_are_not_this_feeds() -> None:
 def test_an_insert_only_table_takes_inserts_alone() -> None:
     of = table(insert_only=True)
     assert isinstance(decode(message("I", ("N", row("1", "x"))), of=of), RowChange)
-    for value in (message("D", ("O", row("1", "x"))), b"T"):
-        with pytest.raises(RecordError, match="declared insert-only"):
+    for value, word in ((message("D", ("O", row("1", "x"))), "a delete"), (b"T", "a truncate"), (b"?", "a change")):
+        with pytest.raises(RecordError, match=f"has {word}, but .* declared insert-only"):
             decode(value, of=of)
+
+
+def test_null_tokens_are_null_in_both_images_and_in_the_key() -> None:
+    of = replace(table(), null_tokens=frozenset({"NA"}))
+    change = decode(message("U", ("O", row("NA", "x")), ("N", row("1", "NA"))), of=of)
+    assert isinstance(change, RowChange)
+    assert (change.before, change.after) == ((None, "x"), ("1", None))
+
+
+def test_a_table_that_is_not_followed_is_refused_where_that_is_asked_for() -> None:
+    decoder = PgoutputDecoder([table()], "shop", "refuse")
+    with pytest.raises(RecordError, match=r"`subsetd attribute rename OLD public\.others`, else follow without"):
+        decoder.decode(record(message("I", ("N", row("1"))), relation("id", name="others"), ["text"]))
+
+
+@pytest.mark.parametrize(
+    ("sent", "stale", "is_refused"),
+    [
+        (("id", "note"), (), True),
+        (("id", "note", "more"), (), True),
+        (("id", "left"), ("left",), True),
+        (("id",), (), True),
+        (("id", "other"), (), False),
+    ],
+)
+def test_a_table_with_the_columns_of_one_that_is_followed_may_have_been_its_partition(
+    sent: tuple[str, ...], stale: tuple[str, ...], is_refused: bool
+) -> None:
+    decoder = PgoutputDecoder([replace(table(), stale=stale)], "shop")
+    gone_from = orjson.dumps([["public", "orders"], ["public", "unknown"]])
+    one = record(message("I", ("N", row(*sent))), relation(*sent, name="orders_1"), ["text"] * len(sent))
+    one = one._replace(headers=(*one.headers, ("gone_from", gone_from)))
+    if is_refused:
+        with pytest.raises(RecordError, match=r"may have been a partition of shop\.orders until"):
+            decoder.decode(one)
+    else:
+        assert isinstance(decoder.decode(one), Skipped)
 
 
 def test_the_truncate_of_one_partition_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ from service.core.shown_values import (
     ShownValuesError,
     most_shown,
     parse_shown,
+    row_text,
     shown_of_tuple,
     told_shown,
 )
@@ -42,6 +45,31 @@ def test_what_cannot_be_meant_is_refused(said: str) -> None:
 def test_tuples_hold_their_parts() -> None:
     assert shown_of_tuple([None, None]) is None
     assert shown_of_tuple([None, 4]) == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"table": "s.t", "key": {"id": "7", "line": "a'b"}}, """s.t id '7', line "a'b\""""),
+        ({"table": "s.t", "key": None, "cells": {"a": "x", "b": None}}, "s.t a 'x'"),
+        ({"table": "s.t", "key": {}}, "s.t"),
+    ],
+)
+def test_a_row_is_named_by_its_key_or_else_by_its_first_cells(row: dict[str, Any], told: str) -> None:
+    assert row_text(row) == told
+
+
+def test_the_most_open_attribute_says_how_much_of_a_value_is_kept() -> None:
+    shown = [0, 2, None]
+    attributes = [Attribute(i, AttributeName("s", "t", str(i)), i, shown_characters=n) for i, n in enumerate(shown)]
+    known = ShownValues.of(attributes, 4)
+    assert known.characters.dtype == np.int64
+    assert known.characters.tolist() == [0, 2, WHOLE, WHOLE]
+    assert [known.text(i, "abc") for i in range(4)] == [None, "ab", "abc", "abc"]
+    starts, joined = np.array([0, 1, 3, 3, 5]), np.array([0, 0, 1, 1, 2])
+    assert most_shown(known.characters, starts, joined).tolist() == [0, 2, 0, WHOLE]
+    assert most_shown(known.characters, np.array([0, 0]), joined[:0]).tolist() == [0]
+    assert known.cut(["abc"] * 4, starts, joined) == ["", "ab", "", "abc"]
 
 
 @given(TEXTS, st.data())

@@ -136,6 +136,39 @@ def test_what_a_silence_kept_is_told_when_it_ends_if_it_still_stands() -> None:
     assert [one.subject for one in due(unmute(standings, lambda _: False), waits, lambda _: False, 5, 7.0)] == [a]
 
 
+def test_a_turn_brings_its_subject_and_its_detail() -> None:
+    old, new = Subject("a", "a"), Subject("a", "a, renamed")
+    (first,) = observe({}, [Turn(old, True, {"values": 1})], 1).values()
+    assert (first.subject, first.detail, first.turns, first.since_version) == (old, {"values": 1}, 1, 1)
+    (told,) = tell({"a": first}, [first]).values()
+    (again,) = observe({"a": told}, [Turn(new, False, {"values": 0})], 2).values()
+    assert (again.subject, again.detail, again.is_bad, again.since_version) == (new, {"values": 0}, False, 2)
+    (muted,) = mute({"a": again}, [again]).values()
+    assert muted.is_muted
+    (back,) = observe({"a": muted}, [Turn(old, True, {"values": 2})], 3).values()
+    assert (back.subject, back.detail, back.turns, back.is_muted) == (old, {"values": 2}, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("when", "value", "was_bad", "is_bad"),
+    [
+        ("below", "0.9", False, False),
+        ("below", "0.89", False, True),
+        ("below", "0.91", True, True),
+        ("below", "0.95", True, False),
+        ("above", "0.9", False, False),
+        ("above", "0.91", False, True),
+        ("above", "0.86", True, True),
+        ("above", "0.85", True, False),
+    ],
+)
+def test_a_number_at_the_bound_is_right_and_one_at_the_margin_is_right_again(
+    when: str, value: str, was_bad: bool, is_bad: bool
+) -> None:
+    rule = Rule(RuleKind.COEFFICIENT, when, "s.a.x", "s.b.y", bound=Decimal("0.9"), margin=Decimal("0.05"))
+    assert rule.passes(Fraction(value), was_bad) == is_bad
+
+
 def test_what_is_over_when_it_was_told_is_forgotten() -> None:
     standings = observe({}, [Turn(SUBJECTS["a"], True)], 1)
     assert tell(standings, standings.values(), is_momentary=True) == {}
