@@ -44,7 +44,7 @@ class MutantRun:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Make Hypothesis draw the same examples in every fork, at most as many as asked, and not shrink them."""
-        from hypothesis import Phase, settings  # pytest rewrites it, so it must come first
+        from hypothesis import HealthCheck, Phase, settings  # pytest rewrites it, so it must come first
 
         for item in items:
             test = getattr(item, "obj", None)
@@ -56,6 +56,7 @@ class MutantRun:
                     derandomize=True,
                     database=None,
                     phases=[Phase.explicit, Phase.generate],
+                    suppress_health_check=list(HealthCheck),  # they go by the clock, and others use the machine
                     max_examples=min(own.max_examples, self.examples),
                 )
 
@@ -74,7 +75,7 @@ class MutantRun:
         try:
             for item in items:
                 known = traces.get(item.nodeid)
-                if known is None or known["digest"] != _digest(item, known["lines"]):
+                if known is None or not known["passed"] or known["digest"] != _digest(item, known["lines"]):
                     found = _traced(item)
                     traces[item.nodeid] = {"digest": _digest(item, found["lines"]), **found}
         finally:  # all of them take an hour: what was learnt stays when that is interrupted
@@ -140,6 +141,7 @@ def _traced(item: pytest.Item) -> dict[str, Any]:
 
     def watch() -> bool:
         watcher = coverage.Coverage(data_file=None, source_dirs=[os.path.abspath("service")], config_file=False)
+        watcher.set_option("run:disable_warnings", ["no-data-collected"])  # of a test of the tests' own tools
         watcher.start()
         before = time.process_time()
         passed = _run_tests([item])
