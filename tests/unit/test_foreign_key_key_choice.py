@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import comb, log
 
@@ -17,6 +18,7 @@ from service.core.foreign_keys.features import Pair
 from service.core.foreign_keys.key_choice import (
     AGAINST_A_KEY,
     FOR_A_KEY,
+    MOST_TIGHTNESS,
     NAMED_AGAINST_A_KEY,
     NAMED_FOR_A_KEY,
     choice_features,
@@ -58,8 +60,8 @@ LANGUAGES = {"item": [2, 9], "move": [1, 5, 12], "berry": [3, 9], "region": [1, 
 """Of the twelve languages those in which there are names of each."""
 
 
-def translated() -> tuple[list[ColumnProfile], list[frozenset[str]]]:
-    """Give tables of things, with their names in languages, and three other small keys."""
+def translated(more: Sequence[list[str]] = ()) -> tuple[list[ColumnProfile], list[frozenset[str]]]:
+    """Give tables of things, with their names in languages, and three other small keys; one has `more` columns."""
     tables = {
         "language": [counted(*range(1, 13)), texts("language", 12)],
         "colour": [counted(*range(1, 10)), texts("colour", 9)],
@@ -73,6 +75,7 @@ def translated() -> tuple[list[ColumnProfile], list[frozenset[str]]]:
             counted(*(row for row, _ in spoken)),
             counted(*(language for _, language in spoken)),
             [f"{table} {row} in {language}" for row, language in spoken],
+            *(more if table == "move" else ()),
         ]
     return made(tables)
 
@@ -95,8 +98,24 @@ def test_a_key_says_by_its_size_how_likely_its_subset_is() -> None:
     assert np.isnan(choice_features(unknown, pairs, dict(enumerate(profiles)), {0, 1})[0]["ends"]).all()
 
 
-def test_tables_alike_have_an_owner_and_columns_of_one_kind() -> None:
-    profiles, values = translated()
+def test_how_much_likelier_a_key_is_is_bounded_on_both_sides() -> None:
+    profiles, values = made(
+        {"small": [counted(*range(1, 6))], "large": [counted(*range(1, 2001))], "own": [counted(1, 2, 3, 5)]}
+    )
+    pairs = [(2, 0), (2, 1)]
+    measured = measure(profiles, values, [0, 1])
+    features = {
+        name: np.array([getattr(measured[Candidate((a,), (b,))], name) for a, b in pairs])
+        for name in ("coverage", "outside")
+    }
+    found, _ = choice_features(features, pairs, dict(enumerate(profiles)), {0, 1})
+    assert log(comb(2000, 4) / comb(5, 4)) > MOST_TIGHTNESS
+    assert found["tightness"].tolist() == [MOST_TIGHTNESS, -MOST_TIGHTNESS]
+
+
+@pytest.mark.parametrize("more", [(), ([], texts("more", 180), texts("another", 180))])
+def test_tables_alike_have_an_owner_and_columns_of_one_kind(more: Sequence[list[str]]) -> None:
+    profiles, values = translated(more)
     keys = [i for i, of in enumerate(profiles) if of.distinct == of.rows and of.ordinal == 0]
     pairs = [(a, b) for ((a,), (b,)) in measure(profiles, values, keys)]
     coverage = np.array([profiles[a].distinct / profiles[b].distinct for a, b in pairs])
