@@ -69,6 +69,8 @@ class Following:
     dead_letter_sink: DeadLetterSink | None = None
     totals: Totals = field(default_factory=Totals)
     started: float | None = None
+    buffer: TransactionBuffer | None = None
+    """What the session before knows of transactions that it applied in part, on purpose."""
     make_session: Callable[[Following], Session] = field(default_factory=lambda: Session)
 
 
@@ -119,7 +121,9 @@ class Session:
             closing.callback(self._warm_up.close)
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
-            self._buffer = TransactionBuffer(self._decoder.followed, topics, following.wait_limits)
+            self._buffer = following.buffer or TransactionBuffer((), (), following.wait_limits)
+            following.buffer = None
+            self._buffer.follow(self._decoder.followed, topics)
             state = self._state
             following.observer.following(
                 state.version, loaded.committed_at, len(state.tables), len(state.clusters), self._positions
@@ -260,7 +264,7 @@ class Session:
                 raise stopping[place]
             if place in drifts:
                 if cut == 0:
-                    self._change_schema(drifts[place])
+                    self._change_schema(drifts[place], batch)
                 # What was before it is applied now: it may be seen to repeat that, or be refused.
                 return batch.part(cut, end, self._positions)
             alone = batch.part(cut, cut + 1, self._positions)
@@ -311,8 +315,8 @@ class Session:
                     left.append(BadRecord(record, RecordError.plain(f"{error}{refusal}")))
         return left
 
-    def _change_schema(self, drift: SchemaDrift) -> None:
-        """Store what changed of a table's columns, and begin anew with it; remember what was refused."""
+    def _change_schema(self, drift: SchemaDrift, rest: Batch) -> None:
+        """Store what changed of a table's columns, and begin anew with the rest; remember what was refused."""
         self._settle()
         try:
             stale = self._writer.change_schema(drift, self._feed.name)
@@ -322,6 +326,8 @@ class Session:
         else:
             current = [(column, data_type) for column, data_type in drift.retyped if column not in stale]
             self._of.observer.schema_changed(drift.table, [*drift.added, *current], stale)
+            self._buffer.take_back(zip(rest.records, rest.decoded, strict=True))
+            self._of.buffer = self._buffer
             raise BeginAnew
 
     def _leave_stale(self, attributes: set[int]) -> None:

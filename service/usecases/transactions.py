@@ -77,6 +77,19 @@ class _Transaction:
             self._pages[page] = known | bit
             self.seen += 1
 
+    def take_back(self, order: object) -> None:
+        """Forget the event with this number, which will come again."""
+        number = order if type(order) is int else -1
+        page, bit = number // _PAGE_BITS, 1 << number % _PAGE_BITS
+        known = self._pages.get(page, 0)
+        if known & bit:
+            self._pages[page] = known ^ bit
+            self.seen -= 1
+
+    def take_back_end(self) -> None:
+        """Forget its END, which will come again."""
+        self.expected = self.end = None
+
     @property
     def is_complete(self) -> bool:
         return self.expected is not None and self.seen >= self.expected
@@ -94,24 +107,30 @@ class TransactionBuffer:
     """
 
     def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
-        self._tables: dict[str, set[str | None]] = {}
-        """By `schema.table` the databases of which the table's events are awaited; None: any."""
-        for database, schema, name in (table.wire or (None, table.schema, table.name) for table in tables):
-            self._tables.setdefault(f"{schema}.{name}", set()).add(database)
         self._databases: dict[str, str] = {}
         """By prefix the database of a connector whose ENDs do not name it: Postgres has one for each."""
-        self._followed: dict[tuple[str, str | None], bool] = {}
         self._limits = limits
         self._prefixes: set[str] = set()
         self._held: list[_Held] = []
         self._size = 0
         self._known: dict[TransactionKey, _Transaction] = {}
+        self._over: dict[TransactionKey, _Transaction] = {}
+        """Those of which all was given by the last `take`."""
         self._ahead: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
         """Transactions of which marks came and no event yet."""
         self._ends: dict[tuple[str, int], deque[_Transaction]] = {}
         """Of each partition with ENDs the transactions that are not over, in the order of these."""
         self._cut: set[TransactionKey] = set()
         self._must_give = self._has_untied = False
+        self.follow(tables, topics)
+
+    def follow(self, tables: Iterable[Table], topics: Iterable[str]) -> None:
+        """Await the events of these tables from now on, and hear of topics."""
+        self._tables: dict[str, set[str | None]] = {}
+        """By `schema.table` the databases of which the table's events are awaited; None: any."""
+        for database, schema, name in (table.wire or (None, table.schema, table.name) for table in tables):
+            self._tables.setdefault(f"{schema}.{name}", set()).add(database)
+        self._followed: dict[tuple[str, str | None], bool] = {}
         self._note_topics(topics)
 
     @property
@@ -156,14 +175,39 @@ class TransactionBuffer:
         self._has_untied = self._has_untied or any(map(_is_untied, given))
         return _taken(given, False if self._cut else None if self._has_untied else True)
 
+    def take_back(self, rest: Iterable[tuple[RawRecord, Decoded]]) -> None:
+        """Be as behind what was given last but for its `rest`, which will come again as what is held will.
+
+        What was applied of a transaction does not come again: without this it would be waited for.
+        """
+        known = self._ahead | self._over | self._known
+        for record, decoded in [*rest, *((held.record, held.decoded) for held in self._held)]:
+            key = self._key_of(record, decoded)
+            if key is None or key not in known:
+                continue
+            if isinstance(decoded, RowChange):
+                known[key].take_back(decoded.source_position.get("total_order"))
+            elif isinstance(decoded, TransactionMark) and decoded.counts is not None:
+                known[key].take_back_end()
+        self._held, self._size, self._must_give = [], 0, False
+        self._known = {key: one for key, one in known.items() if one.seen}
+        self._ahead = OrderedDict((key, one) for key, one in known.items() if not one.seen and one.end is not None)
+        self._cut, self._over = set(self._known), {}
+        for one in known.values():
+            one.is_cut, one.is_over = one.seen > 0, False
+        for place, ends in self._ends.items():
+            self._ends[place] = deque(one for one in ends if one.end is not None)
+
     def _note_topics(self, topics: Iterable[str]) -> None:
         ends = [topic for topic in topics if topic.endswith(TRANSACTION_TOPIC)]
         self._prefixes.update(topic.removesuffix(TRANSACTION_TOPIC) for topic in ends)
 
     def _note(self, record: RawRecord, decoded: Decoded, now: float) -> TransactionKey | None:
         """Find the transaction of a record, and remember what the record says of it."""
+        key = self._key_of(record, decoded)
+        if key is None:
+            return None
         if isinstance(decoded, TransactionMark):
-            key = TransactionKey(record.topic.removesuffix(TRANSACTION_TOPIC), transaction_of(decoded.transaction_id))
             known = self._known.get(key)
             is_ahead = known is None
             if known is None:  # a mark need not wait: nothing of the transaction is applied before an event is there
@@ -179,22 +223,25 @@ class TransactionBuffer:
                     known.end = record.position
                     self._ends.setdefault((record.topic, record.partition), deque()).append(known)
             return None if is_ahead else key
-        if not isinstance(decoded, RowChange):
-            return None
-        told = decoded.source_position.get("transaction_id")
-        prefix = self._prefix_of(record.topic)
-        if prefix is None or not isinstance(told, str):
-            return None
-        key = TransactionKey(prefix, transaction_of(told))
+        assert isinstance(decoded, RowChange)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._ahead.pop(key, _Transaction())
             database, schema, _ = decoded.table.wire or (None, "", "")
             if database is not None and database != schema:  # MySQL's are what ENDs have for a schema
-                self._databases.setdefault(prefix, database)
+                self._databases.setdefault(key.prefix, database)
         known.grown_at = now
         known.add(decoded.source_position.get("total_order"))
         return key
+
+    def _key_of(self, record: RawRecord, decoded: Decoded) -> TransactionKey | None:
+        """Find the transaction that a record is of; None for one that says nothing of it."""
+        if isinstance(decoded, TransactionMark):
+            return TransactionKey(record.topic.removesuffix(TRANSACTION_TOPIC), transaction_of(decoded.transaction_id))
+        if not isinstance(decoded, RowChange):
+            return None
+        told, prefix = decoded.source_position.get("transaction_id"), self._prefix_of(record.topic)
+        return TransactionKey(prefix, transaction_of(told)) if prefix is not None and isinstance(told, str) else None
 
     def _prefix_of(self, topic: str) -> str | None:
         """Find the connector that a topic is of: the longest prefix of a transaction topic that fits."""
@@ -299,9 +346,9 @@ class TransactionBuffer:
             if known is None or known.is_complete or (key not in given and over and self._is_stuck(key, now)):
                 over.add(key)
         self._cut -= over
-        for key in over:
-            if (known := self._known.pop(key, None)) is not None:
-                known.is_over = True
+        self._over = {key: known for key in over if (known := self._known.pop(key, None)) is not None}
+        for known in self._over.values():
+            known.is_over = True
 
 
 def _taken(given: Sequence[_Held], is_whole: bool | None) -> Taken:

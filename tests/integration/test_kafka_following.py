@@ -7,6 +7,7 @@ import re
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -418,6 +419,28 @@ def test_a_truncate_inside_a_transaction_is_a_version_of_its_own_that_is_not_who
     assert consistent[-1] is True
     assert consistent[:-1] == [False] * (len(consistent) - 1)
     assert len(consistent) > 1
+
+
+def test_behind_a_column_that_comes_inside_a_transaction_nothing_waits_for_what_was_applied_before(shop: Shop) -> None:
+    shop.cluster.topic(name=f"{shop.prefix}.transaction")
+    shop.insert("customers", ["3", "Cleo"], "6")
+    shop.insert("customers", ["4", "Dan"], "7")
+    shop.insert("orders", ["11", "3", None], "7")
+    columns = [*COLUMNS["orders"], "more"]
+    shop.tables.columns = {**COLUMNS, "orders": columns}
+    shop.tables.rows["orders"] = Counter({(*row, None): n for row, n in shop.tables.rows["orders"].items()})
+    row = ["12", "4", None, "x"]
+    value = orjson.loads(envelope("c", "s", "orders", None, dict(zip(columns, row, strict=True))))
+    value["transaction"] = {"id": "7:3", "total_order": 3, "data_collection_order": 2}
+    shop.cluster.send(f"{shop.prefix}.s.orders", [orjson.dumps(value)])
+    shop.tables.add("orders", row)
+    shop.end("6", customers=1)
+    shop.end("7", customers=1, orders=2)
+    shop.insert("customers", ["5", "Eve"], "8")
+    shop.end("8", customers=1)
+    shop.consume(wait_limits=WaitLimits(seconds=3600))
+    shop.check()
+    assert whole(shop)[-1][-1] is True
 
 
 def test_a_tracked_composite_key_is_followed_over_topics_with_a_contract_on_it(

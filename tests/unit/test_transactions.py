@@ -270,6 +270,70 @@ def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
     assert buffer.held == []
 
 
+@given(st.randoms(use_true_random=False), st.integers(1, 12), st.integers(1, 4))
+def test_a_feed_that_begins_anew_at_a_record_waits_for_nothing_that_was_applied_before(
+    rng: random.Random, transactions: int, drifts: int
+) -> None:
+    source = Source()
+    for number in range(transactions):
+        events = [(rng.choice(["orders", "lines"]), rng.randrange(3)) for _ in range(rng.randrange(5))]
+        source.write(str(number), events)
+    buffer = TransactionBuffer([ORDERS, LINES], TOPICS)
+    sizes = Counter(source.members.values())
+    unread = set(rng.sample(sorted(source.members), min(drifts, len(source.members))))
+    applied: Counter[str] = Counter()
+    offsets: Counter[tuple[str, int]] = Counter()
+    places = list(source.partitions)
+    while any(source.read[place] < len(log) for place, log in source.partitions.items()):
+        for place in rng.choices(places, k=rng.randint(1, 4)):
+            got = source.partitions[place][source.read[place] :][: rng.randint(1, 4)]
+            source.read[place] += len(got)
+            decoded = [RecordError("drift") if record.position in unread else one for record, one in got]
+            buffer.add([record for record, _ in got], decoded, 0)
+        taken = buffer.take(0)
+        cut = next((i for i, one in enumerate(taken.decoded) if isinstance(one, RecordError)), None)
+        for record in taken.records[:cut]:
+            assert record.offset == offsets[record.topic, record.partition], "in order, without a gap"
+            offsets[record.topic, record.partition] += 1
+        applied.update(changes_of(source, Taken(taken.records[:cut], [], [], None)))
+        if cut is None:
+            assert not taken.is_whole or all(applied[name] in (0, size) for name, size in sizes.items())
+        else:
+            unread.remove(taken.records[cut].position)
+            buffer.take_back(zip(taken.records[cut:], taken.decoded[cut:], strict=True))
+            buffer.follow([ORDERS, LINES], TOPICS)
+            source.read = Counter(offsets)
+    assert applied == sizes, "though no time has passed"
+    assert buffer.held == []
+    assert buffer.take(0).is_whole is True
+
+
+def test_what_a_feed_that_begins_anew_will_not_see_again_is_kept_in_mind() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
+    source.write("6", [("orders", 0)])
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.write("8", [("lines", 1)])
+    source.poll(buffer, "app.transaction")
+    assert changes_of(source, buffer.take(0)) == []
+    source.poll(buffer, "app.s.orders")
+    drift = source.partitions["app.s.lines", 0][0][0]
+    buffer.add([drift], [RecordError("drift")], 0)
+    taken = buffer.take(0)
+    assert (changes_of(source, taken), taken.is_whole) == (["6", "7", "7"], False)
+    buffer.take_back([(taken.records[-1], taken.decoded[-1])])
+    buffer.follow([ORDERS, LINES], TOPICS)
+    source.write("9", [("orders", 0), ("lines", 2)])
+    source.poll(buffer, "app.s.orders")
+    assert changes_of(source, buffer.take(0)) == [], "what was not begun waits as ever"
+    source.poll(buffer, "app.s.lines", 1)
+    taken = buffer.take(0)
+    assert (changes_of(source, taken), taken.is_whole) == (["8"], False), "8 is whole, 7 is not"
+    for place in (("app.s.lines", 0), ("app.s.lines", 2), ("app.transaction", 0)):
+        source.poll(buffer, *place)
+    taken = buffer.take(0)
+    assert (sorted(changes_of(source, taken)), taken.is_whole) == (["7", "9", "9"], True)
+
+
 @pytest.mark.parametrize(
     ("told", "same"), [("764:24400904", "764"), ("a-b:23", "a-b:23"), ("file=m.1,pos=4", "file=m.1,pos=4"), ("7", "7")]
 )
