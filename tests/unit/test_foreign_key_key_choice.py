@@ -80,16 +80,21 @@ def translated(more: Sequence[list[str]] = ()) -> tuple[list[ColumnProfile], lis
     return made(tables)
 
 
+def told_of(pairs: list[Pair], profiles: list[ColumnProfile], values: list[frozenset[str]]) -> dict[str, np.ndarray]:
+    """Give the features that the choice among the first two columns as keys is made by."""
+    measured = measure(profiles, values, [0, 1])
+    return {
+        name: np.array([getattr(measured[Candidate((a,), (b,))], name) for a, b in pairs])
+        for name in ("coverage", "outside")
+    }
+
+
 def test_a_key_says_by_its_size_how_likely_its_subset_is() -> None:
     profiles, values = made(
         {"small": [counted(*range(1, 6))], "large": [counted(*range(1, 21))], "own": [counted(1, 2, 4)]}
     )
     pairs = [(2, 0), (2, 1)]
-    measured = measure(profiles, values, [0, 1])
-    features = {
-        name: np.array([getattr(measured[Candidate((a,), (b,))], name) for a, b in pairs])
-        for name in ("coverage", "outside")
-    }
+    features = told_of(pairs, profiles, values)
     found, kinds = choice_features(features, pairs, dict(enumerate(profiles)), {0, 1})
     assert found["ends"] == pytest.approx([log(comb(4, 3) / comb(5, 3)), log(comb(4, 3) / comb(20, 3))])
     assert found["tightness"] == pytest.approx(np.array([1, -1]) * log(comb(20, 3) / comb(5, 3)))
@@ -103,11 +108,7 @@ def test_how_much_likelier_a_key_is_is_bounded_on_both_sides() -> None:
         {"small": [counted(*range(1, 6))], "large": [counted(*range(1, 2001))], "own": [counted(1, 2, 3, 5)]}
     )
     pairs = [(2, 0), (2, 1)]
-    measured = measure(profiles, values, [0, 1])
-    features = {
-        name: np.array([getattr(measured[Candidate((a,), (b,))], name) for a, b in pairs])
-        for name in ("coverage", "outside")
-    }
+    features = told_of(pairs, profiles, values)
     found, _ = choice_features(features, pairs, dict(enumerate(profiles)), {0, 1})
     assert log(comb(2000, 4) / comb(5, 4)) > MOST_TIGHTNESS
     assert found["tightness"].tolist() == [MOST_TIGHTNESS, -MOST_TIGHTNESS]

@@ -68,6 +68,15 @@ class Source:
         return at
 
 
+def any_source(rng: random.Random, transactions: int) -> Source:
+    """Write so many transactions of up to four events."""
+    source = Source()
+    for number in range(transactions):
+        events = [(rng.choice(["orders", "lines"]), rng.randrange(3)) for _ in range(rng.randrange(5))]
+        source.write(str(number), events)
+    return source
+
+
 def changes_of(source: Source, taken: Taken) -> list[str]:
     places = [FeedPosition(r.topic, r.partition, r.offset) for r in taken.records]
     return [source.members[place] for place in places if place in source.members]
@@ -244,10 +253,7 @@ def test_nothing_is_claimed_once_a_change_was_given_that_nothing_ties_to_a_trans
 def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
     rng: random.Random, transactions: int, is_bounded: bool
 ) -> None:
-    source = Source()
-    for number in range(transactions):
-        events = [(rng.choice(["orders", "lines"]), rng.randrange(3)) for _ in range(rng.randrange(5))]
-        source.write(str(number), events)
+    source = any_source(rng, transactions)
     buffer = TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(records=6) if is_bounded else WaitLimits())
     sizes = Counter(source.members.values())
     applied: Counter[str] = Counter()
@@ -274,10 +280,7 @@ def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
 def test_a_feed_that_begins_anew_at_a_record_waits_for_nothing_that_was_applied_before(
     rng: random.Random, transactions: int, drifts: int
 ) -> None:
-    source = Source()
-    for number in range(transactions):
-        events = [(rng.choice(["orders", "lines"]), rng.randrange(3)) for _ in range(rng.randrange(5))]
-        source.write(str(number), events)
+    source = any_source(rng, transactions)
     buffer = TransactionBuffer([ORDERS, LINES], TOPICS)
     sizes = Counter(source.members.values())
     unread = set(rng.sample(sorted(source.members), min(drifts, len(source.members))))
