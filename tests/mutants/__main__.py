@@ -11,9 +11,9 @@ from pathlib import Path
 # Compiled functions cannot be changed in place, so they run as the Python that they are written in.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 
-import numpy as np
 import pytest
 
+from tests.mutants.compiled_math import LIKE_COMPILED, like_compiled
 from tests.mutants.plugin import MutantRun
 
 ENVELOPES = ("avro", "envelope", "flattened", "pgoutput", "pgoutput_cells", "row_images", "source_order", "wire_schema")
@@ -43,8 +43,8 @@ def main() -> int:
     run = MutantRun(modules, given.sample, given.seed, given.kept, lines, given.verbose, given.again, given.examples)
     options = ["-p", "no:cacheprovider", "-p", "no:timeout", "-s", "-o", "addopts=--import-mode=importlib"]
     # Compiled code wraps silently where numpy's scalars warn, and divides by 0 and takes its logarithm as they do.
-    for name in ("exp", "expm1", "log", "log1p"):
-        setattr(math, name, getattr(np, name))
+    for name in LIKE_COMPILED:
+        setattr(math, name, like_compiled(name))
     options += ["-W", "ignore::RuntimeWarning", "-W", "ignore:This process:DeprecationWarning"]
     return int(pytest.main([*options, *given.tests], plugins=[run]))
 
