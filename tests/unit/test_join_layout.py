@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.core.join_layout import BLOCK_CELLS, Layout
 
@@ -30,3 +32,23 @@ def test_blocks_that_were_written_before_are_found_where_they_are() -> None:
     stored = Layout.from_bytes(b"".join(part.astype(kind).tobytes() for part, kind in parts))
     assert blocks(stored) == [0, 1000, 2000, 2500, 3100]
     assert blocks(Layout.from_bytes(stored.to_bytes())) == blocks(stored)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5)), min_size=1, max_size=30),
+    st.integers(0, 3).map(lambda exponent: 40**exponent),
+)
+def test_cells_and_rows_are_found_in_their_tables(shapes, longest) -> None:
+    """Held against counting; one table is far longer than others, so that guides are far apart."""
+    shapes = [(longest, 1), *shapes]
+    rows, widths = (np.array(part) for part in zip(*shapes, strict=True))
+    layout = Layout.of(rows, widths, np.ones(len(shapes), np.int64))
+    cells = [
+        (table, row) for table, (length, width) in enumerate(shapes) for row in range(length) for _ in range(width)
+    ]
+    chosen = np.unique(np.linspace(0, len(cells) - 1, 200).astype(np.int64))[::-1]
+    tables = layout.tables(chosen)
+    assert tables.tolist() == [cells[place][0] for place in chosen]
+    assert layout.rows_of(chosen, tables).tolist() == [layout.first_rows[cells[p][0]] + cells[p][1] for p in chosen]
+    assert layout.widths_of(layout.rows_of(chosen, tables)).tolist() == [widths[cells[place][0]] for place in chosen]
+    assert len(layout.guide) <= 8 * len(shapes) + 2
