@@ -1,4 +1,4 @@
-"""Own the bootstrap: one Spark job from a source's data to a served generation of the state.
+"""Own the bootstrap: one Spark job from a source to a served generation. One room: its steps share locks and ids.
 
     python -m spark_jobs.bootstrap SOURCE --name NAME --database-url URL [--master local[*]] ...
 
