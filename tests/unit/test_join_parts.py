@@ -118,3 +118,12 @@ def test_values_of_one_first_half_are_told_apart(cells: list[tuple[int, int]]) -
             expected.setdefault(key, []).append(place)
     assert found == expected
     assert list(found) == sorted(found)
+
+
+def test_rows_of_one_width_are_put_end_to_end() -> None:
+    one, other = rows_of({1: ("a", "b"), 2: ("c", "")}, 2), rows_of({3: ("d", "e")}, 2)
+    joined = CellRows.joined([one, other])
+    assert joined.width == 2
+    assert joined.starts.tolist() == [0, 2, 4, 6]
+    assert [joined.row_keys.key(i) for i in range(3)] == [*map(one.row_keys.key, range(2)), other.row_keys.key(0)]
+    assert [joined.cells.key(i) for i in range(6)] == [*map(one.cells.key, range(4)), *map(other.cells.key, range(2))]

@@ -31,6 +31,7 @@ def fold(texts: list[str], *near: Near) -> list[str]:
         (" New \u00a0\u2003 York\u0085", (Near.CASE, Near.SPACES), "new york"),
         (" New York", (), " New York"),
         (" \t\u3000", (Near.SPACES,), ""),
+        (" X-ray MAX ", (Near.SPACES,), "X-ray MAX"),
         ("STRASSE Straße", (Near.CASE,), "strasse straße"),
         ("ÉΣ\u212a", (Near.CASE,), "éσk"),
         ("1.50", (Near.CASE, Near.SPACES), "1.50"),
