@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from service.core.clustering import Clusters, ClusterSets, Underflow, apply_deltas
 from service.core.model import Attribute, AttributeCounters, AttributeName, Table
-from service.core.records import NO_CLUSTER, Deltas, Keys, Records
-from service.core.shards import ID_BITS, cuts, part_of_deltas, shard_bounds, stored_ids
+from service.core.records import NO_CLUSTER, Deltas, Keys, NewRecords, Records
+from service.core.shards import ID_BITS, ShardedClusters, cuts, part_of_deltas, shard_bounds, stored_ids
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import DEFAULT_FORM
 from service.usecases.live_state import LiveState, StateDelta, StoredState, accesses_of
@@ -118,6 +118,12 @@ def said(delta: StateDelta, state: LiveState) -> object:
     return turned, came, hashes, delta.counters, clusters, {tuple(pair) for pair in state.overlap.inds().tolist()}
 
 
+def told(records: NewRecords) -> object:
+    """Give records without the numbers of their clusters."""
+    parts = (records.keys.high, records.keys.low, records.is_new, records.starts, records.attribute_ids)
+    return [part.tolist() for part in (*parts, records.frequencies)]
+
+
 def test_shares_are_equal_and_each_key_is_in_one_of_them() -> None:
     assert [int(bound) >> 60 for bound in shard_bounds(4)] == [4, 8, 12]
     keys = Keys.of(sorted(spread(str(i).encode()) for i in range(3000)))
@@ -140,6 +146,7 @@ def test_any_batches_over_any_number_of_shards_are_those_of_the_whole(history: l
         stored.put(expected.records)
         delta = sharded.apply(netted_of(deltas), dealt.present(deltas.keys))
         dealt.put(delta.records)
+        assert told(delta.records) == told(expected.records)
         at = cuts(deltas.keys, of)
         parts = [part_of_deltas(deltas, start, end) for start, end in pairwise(at)]
         for shard, part in zip(shards, parts, strict=True):  # done, undone and done again is done
@@ -162,6 +169,22 @@ def test_any_batches_over_any_number_of_shards_are_those_of_the_whole(history: l
     assert {k: c for k, (_, c) in dealt.records.items()} == {k: c for k, (_, c) in stored.records.items()}
     by_one = {key: stored_id for shard in shards for key, (stored_id, _) in shard.records.items()}
     assert by_one.keys() == stored.records.keys()
+
+
+def test_clusters_of_all_shards_are_told_apart_by_what_they_are_stored_as() -> None:
+    clusters, stored = ShardedClusters(4, ClusterSets.of()), Stored()
+    held = {spread(str(i).encode()): {1: 1} if i % 3 else {1: 1, 2: 2} for i in range(40)}
+    deltas = Deltas.of(held)
+    applied = clusters.apply(deltas, Records.of([(NO_CLUSTER, ())] * len(held)), NO_FLAGS, {})
+    assert [part.dtype for part in (applied.clusters, applied.dropped)] == [np.int64, np.int64]
+    assert [len(part) for part in (applied.clusters, applied.dropped)] == [0, 0]
+    stored.put(applied.records)
+    of_keys = [stored.records[key][0] for key in sorted(held)]
+    assert {stored_id >> ID_BITS for stored_id in of_keys} == {0, 1, 2, 3}
+    assert {stored_id: count for stored_id, _, count in clusters} == Counter(of_keys)
+    attribute_ids, starts = clusters.sets(deltas.keys, np.array(of_keys))
+    found = [attribute_ids[start:end].tolist() for start, end in pairwise(starts)]
+    assert found == [sorted(held[key]) for key in sorted(held)]
 
 
 def test_a_cell_that_misses_in_one_shard_leaves_all_as_they_were() -> None:
