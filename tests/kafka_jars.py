@@ -57,13 +57,24 @@ POSTGRES = {
 HADOOP = "3.5.0"
 AWS_SDK = "2.35.4"
 ANALYTICS = "1.3.1"
+BOUNCY_CASTLE = "1.82"
 S3A = Jars(f"Hadoop's s3a {HADOOP}", "s3a", f"s3a-{HADOOP}", MANIFEST.with_name("s3a_jars.json"))
 """What reads buckets for the Hadoop that PySpark brings, for `make endurance` alone: of the SDK what s3a uses."""
 
 HADOOP_SERVERS = Jars(
     f"Hadoop's servers {HADOOP}", "hadoop", f"hadoop-{HADOOP}", MANIFEST.with_name("hadoop_jars.json")
 )
-"""A name node, a data node and more for the Hadoop that PySpark brings, for `make endurance` alone."""
+"""HDFS and YARN for the Hadoop that PySpark brings, and what YARN signs with, for `make endurance` alone."""
+
+KUBERNETES_CLIENT = "7.6.1"
+VERTX = "4.5.26"
+KUBERNETES = Jars(
+    f"the API server of Kubernetes' client {KUBERNETES_CLIENT}",
+    "kubernetes",
+    f"kubernetes-{KUBERNETES_CLIENT}",
+    MANIFEST.with_name("kubernetes_jars.json"),
+)
+"""What the client that PySpark brings is tested with, for `make endurance` alone."""
 
 _SDK_DEPENDENCIES = "".join(
     f'<dependency org="software.amazon.awssdk" name="{name}" rev="{AWS_SDK}" conf="s3a->default"/>\n    '
@@ -79,7 +90,7 @@ _POSTGRES_DEPENDENCIES = "".join(
 IVY = f"""<ivy-module version="2.0">
   <info organisation="subsetd" module="tests"/>
   <configurations><conf name="kafka"/><conf name="connect"/><conf name="s3a"/><conf name="hadoop"/>
-    {_POSTGRES_CONFS}</configurations>
+    <conf name="kubernetes"/>{_POSTGRES_CONFS}</configurations>
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="kafka->default"/>
     <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA}" conf="connect->default"/>
@@ -89,6 +100,11 @@ IVY = f"""<ivy-module version="2.0">
                 conf="kafka->default;connect->default"/>
     <dependency org="org.apache.hadoop" name="hadoop-aws" rev="{HADOOP}" conf="s3a->master"/>
     <dependency org="org.apache.hadoop" name="hadoop-client-minicluster" rev="{HADOOP}" conf="hadoop->master"/>
+    <dependency org="org.bouncycastle" name="bcpkix-jdk18on" rev="{BOUNCY_CASTLE}" conf="hadoop->default"/>
+    <dependency org="io.fabric8" name="kubernetes-server-mock" rev="{KUBERNETES_CLIENT}" conf="kubernetes->master"/>
+    <dependency org="io.fabric8" name="mockwebserver" rev="{KUBERNETES_CLIENT}" conf="kubernetes->master"/>
+    <dependency org="io.vertx" name="vertx-web" rev="{VERTX}" conf="kubernetes->master"/>
+    <dependency org="io.vertx" name="vertx-bridge-common" rev="{VERTX}" conf="kubernetes->master"/>
     <dependency org="software.amazon.s3.analyticsaccelerator" name="analyticsaccelerator-s3" rev="{ANALYTICS}"
                 conf="s3a->master"/>
     {_SDK_DEPENDENCIES}{_POSTGRES_DEPENDENCIES}

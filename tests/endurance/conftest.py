@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from service.store import migrate
+from service.store.embedded import EmbeddedPostgres
 from tests.connect import running_source, source_url
+from tests.endurance.spark_masters import ROOT
+from tests.ports import free_ports
+from tests.postgres import TEMPLATE, administer
 from tests.whole import IS_WHOLE
 
 __all__ = ["running_source", "source_url"]
@@ -35,3 +44,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for figure, number in figures.items():
                 shown = f"{number:,.1f}" if isinstance(number, float) else f"{number:,}"
                 terminalreporter.write_line(f"    {figure.replace('_', ' '):<40} {shown:>12}")
+
+
+@pytest.fixture(scope="session")
+def archive() -> Path:
+    """Pack the environment that executors unpack; the script that runs jobs is beside it."""
+    made = subprocess.run([sys.executable, "-m", "tools.make_dist"], cwd=ROOT, check=False, capture_output=True)
+    assert made.returncode == 0, made.stderr
+    return ROOT / "dist/subsetd-environment.tar.gz"
+
+
+@pytest.fixture
+def listening() -> Iterator[EmbeddedPostgres]:
+    """Run a Postgres with an address, as executors elsewhere need it, and a password."""
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-test-"))
+    with EmbeddedPostgres(folder, throw_away=True, port=free_ports(1)[0]) as server:
+        administer(server, f"create database {TEMPLATE}")
+        migrate.upgrade(server.url_of(TEMPLATE))
+        yield server

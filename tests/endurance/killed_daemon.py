@@ -26,7 +26,11 @@ LAG_SECONDS = 300
 IDLE_SECONDS = 20
 """Many times what an executor may be idle for."""
 
-EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+EXECUTORS = {
+    "org.apache.spark.executor.CoarseGrainedExecutorBackend",
+    "org.apache.spark.executor.YarnCoarseGrainedExecutorBackend",
+    "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
+}
 
 
 @cache
@@ -34,7 +38,7 @@ def executor() -> psutil.Process:
     """Give the executor's Java, which this worker's daemon is a child of."""
     java = psutil.Process(os.getppid()).parent()
     assert java is not None
-    assert EXECUTOR in java.cmdline()
+    assert EXECUTORS & {*java.cmdline()}
     return java
 
 
@@ -92,7 +96,7 @@ def others() -> list[psutil.Process]:
     found = []
     for one in psutil.process_iter(["name", "cmdline"]):
         told = one.info["cmdline"] or []
-        if one.info["name"] == "java" and EXECUTOR in told and application() in told and one != executor():
+        if one.info["name"] == "java" and EXECUTORS & {*told} and application() in told and one != executor():
             found.append(one)
     return found
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -96,8 +97,9 @@ class Settings:
     def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Give what Spark has written there, each event with its application."""
         for file in sorted((self.folder / "events").iterdir()):
-            for line in file.read_text().splitlines():
-                yield file.name.removesuffix(".inprogress"), json.loads(line)
+            told = [json.loads(line) for line in file.read_text().splitlines()]
+            (application,) = (event["App ID"] for event in told if event["Event"] == "SparkListenerApplicationStart")
+            yield from ((application, event) for event in told)
 
     def python_stages(self) -> set[str]:
         """Name the stages that had tasks in Python, and were not skipped, as kills are named."""
@@ -121,6 +123,44 @@ def run_job(
         input="".join(f"{secret}\n" for secret in secrets), env=environment, text=True, capture_output=True,
         timeout=JOB_SECONDS, cwd=ROOT, check=False,
     )  # fmt: skip
+
+
+def submit_job(
+    settings: Settings,
+    environment: Mapping[str, str],
+    archive: Path,
+    url: str,
+    options: Sequence[str],
+    arguments: Sequence[str],
+) -> None:
+    """Run a job by spark-submit, as docs/scale-out.md says: in a folder that has the archive unpacked and the address.
+
+    No package of ours is on the path, and no process shows the password.
+    """
+    empty = settings.folder / "submitted"
+    with tarfile.open(archive) as packed:
+        packed.extractall(empty / "environment", filter="tar")
+    (empty / "url").write_text(url)
+    password = url.partition("postgres:")[2].partition("@")[0]
+    assert len(password) > 8
+    command = [
+        f"{settings.folder}/spark/bin/spark-submit", *options, "--driver-memory", "512m", "--archives",
+        f"{archive}#environment", str(archive.with_name("subsetd_job.py")), *arguments, "--database-url=@url",
+    ]  # fmt: skip
+    alone = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    alone |= {"PYSPARK_DRIVER_PYTHON": "./environment/bin/python"}
+    with (
+        (empty / "said").open("wb") as said,
+        subprocess.Popen(command, cwd=empty, env=alone, stdout=said, stderr=said) as job,
+    ):
+
+        def ended() -> bool:
+            for process in psutil.process_iter(["cmdline"]):
+                assert password not in " ".join(process.info["cmdline"] or ())
+            return job.poll() is not None
+
+        wait_for(ended, JOB_SECONDS)
+    assert job.returncode == 0, (empty / "said").read_text()
 
 
 @contextmanager
@@ -149,7 +189,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g
                 [*command, *main, "--host", host], cwd=folder, env={**environment, "SPARK_LOCAL_IP": host}, stdout=log,
                 stderr=log,
             )  # fmt: skip
-            stack.callback(_end, process)
+            stack.callback(end_with_children, process)
 
         run("127.0.0.1", "org.apache.spark.deploy.master.Master", "--port", str(port), "--webui-port", str(master_page))
         wait_for(lambda: "I have been elected leader" in (folder / "master.log").read_text())
@@ -161,8 +201,8 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g
         yield master
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and what it has started."""
+def end_with_children(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
     children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     process.terminate()
     process.wait(60)

@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-import tarfile
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from tests.endurance.anywhere import SOURCE, WRITING, done, undisturbed
-from tests.endurance.spark_masters import ROOT, SPECULATION, Settings, run_job, standalone
-from tests.ports import free_ports
-from tests.postgres import TEMPLATE, administer, fresh_database
+from tests.endurance.spark_masters import SPECULATION, Settings, run_job, standalone, submit_job
+from tests.postgres import TEMPLATE, fresh_database
 from tests.spark.oracle import query, read_state
-from tests.waiting import wait_for
 from tests.whole import IS_WHOLE
 
 pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="many executors: make endurance ONLY=executors runs it")
@@ -116,53 +109,13 @@ def test_executors_of_another_version_are_told(
         assert query(url, "select count(*) from attribute") == [(0,)]
 
 
-@pytest.fixture
-def listening() -> Iterator[EmbeddedPostgres]:
-    """Run a Postgres with an address, as executors elsewhere need it, and a password."""
-    folder = Path(tempfile.mkdtemp(prefix="subsetd-test-"))
-    with EmbeddedPostgres(folder, throw_away=True, port=free_ports(1)[0]) as server:
-        administer(server, f"create database {TEMPLATE}")
-        migrate.upgrade(server.url_of(TEMPLATE))
-        yield server
-
-
 def test_spark_submit_runs_a_job_on_executors_that_have_the_archive_alone(
-    listening: EmbeddedPostgres, settings: Settings, tmp_path: Path
+    listening: EmbeddedPostgres, archive: Path, settings: Settings, tmp_path: Path
 ) -> None:
     """A standalone master with two workers, an empty folder, no PYTHONPATH; executors are killed; no secret shows."""
-    made = subprocess.run([sys.executable, "-m", "tools.make_dist"], cwd=ROOT, check=False, capture_output=True)
-    assert made.returncode == 0, made.stderr
-    with tarfile.open(ROOT / "dist/subsetd-environment.tar.gz") as archive:
-        archive.extractall(tmp_path / "environment", filter="tar")
-    empty = tmp_path / "empty"
-    empty.mkdir()
     environment = settings.write(SPECULATION, "end")
-    environment = {
-        **{name: value for name, value in environment.items() if name != "PYTHONPATH"},
-        "PYSPARK_DRIVER_PYTHON": str(tmp_path / "environment/bin/python"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
     with fresh_database(listening, TEMPLATE) as url, standalone(tmp_path) as master:
-        (empty / "url").write_text(url)
-        password = url.partition("postgres:")[2].partition("@")[0]
-        assert len(password) > 8
-        submit = [
-            f"{settings.folder}/spark/bin/spark-submit", "--master", master, "--driver-memory", "512m",
-            "--archives", f"{ROOT}/dist/subsetd-environment.tar.gz#environment", f"{ROOT}/dist/subsetd_job.py",
-            "bootstrap", *SOURCE, "--partitions=4", "--database-url=@url",
-        ]  # fmt: skip
-        with (
-            (tmp_path / "said").open("wb") as said,
-            subprocess.Popen(submit, cwd=empty, env=environment, stdout=said, stderr=said) as job,
-        ):
-
-            def ended() -> bool:
-                for process in psutil.process_iter(["cmdline"]):
-                    assert password not in " ".join(process.info["cmdline"] or ())
-                return job.poll() is not None
-
-            wait_for(ended, 900)
-        assert job.returncode == 0, (tmp_path / "said").read_text()
+        submit_job(settings, environment, archive, url, ["--master", master], ["bootstrap", *SOURCE, "--partitions=4"])
         submitted = read_state(url)
     assert len(list(settings.kills().iterdir())) >= 2
     assert list((tmp_path / "worker-0").glob("app-*/*/environment/bin/python")), "executors have unpacked it"

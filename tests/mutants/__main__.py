@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 import pytest
+from numba.core.registry import cpu_target
 
 from tests.mutants.compiled_math import LIKE_COMPILED, like_compiled
 from tests.mutants.plugin import MutantRun
@@ -43,6 +44,9 @@ def main() -> int:
     run = MutantRun(modules, given.sample, given.seed, given.kept, lines, given.verbose, given.again, given.examples)
     options = ["-p", "no:cacheprovider", "-p", "no:timeout", "-s", "-o", "addopts=--import-mode=importlib"]
     # Compiled code wraps silently where numpy's scalars warn, and divides by 0 and takes its logarithm as they do.
+    # Functions that numpy calls for each value are compiled all the same, and numba looks math's up by their names.
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
     for name in LIKE_COMPILED:
         setattr(math, name, like_compiled(name))
     options += ["-W", "ignore::RuntimeWarning", "-W", "ignore:This process:DeprecationWarning"]
