@@ -74,21 +74,19 @@ def lag() -> None:
     assert context is not None
     if os.environ["SUBSETD_KILL_AT"] != "lag" or context.partitionId() != 0:
         return
-    done, attempt = Path(os.environ["SUBSETD_KILLS"]), context.attemptNumber()
-    (done / f"{stage()}-attempt-{attempt}").touch()
-    deadline = time.monotonic() + LAG_SECONDS
-    is_first = False
-    while len(list(done.glob(f"{stage()}-attempt-*"))) == 1:
-        if time.monotonic() > deadline:
-            raise TimeoutError("Spark has started no second attempt")
-        is_first = True
-        time.sleep(0.05)
+    done, attempts = Path(os.environ["SUBSETD_KILLS"]), f"{stage()}-attempt-"
     gone = done.parent / f"{application()}-gone"
-    if not is_first and not gone.exists():  # as soon as the second ends, Spark ends the first
+    if list(done.glob(f"{attempts}*")) and not gone.exists():  # the other ends as soon as this one says that it is done
         seen, deadline = others(), time.monotonic() + IDLE_SECONDS
         while all(one.is_running() for one in seen) and time.monotonic() < deadline:
             time.sleep(0.05)
         gone.touch()
+    (done / f"{attempts}{context.attemptNumber()}").touch()
+    deadline = time.monotonic() + LAG_SECONDS
+    while len(list(done.glob(f"{attempts}*"))) == 1:
+        if time.monotonic() > deadline:
+            raise TimeoutError("Spark has started no second attempt")
+        time.sleep(0.05)
 
 
 def others() -> list[psutil.Process]:
