@@ -57,7 +57,6 @@ SHORT = (
     "recovery",
     "many-webtables",
     "estimator-coverage",
-    "key-cost",
     "mate-hash",
     "mate-exact",
 )
