@@ -98,6 +98,17 @@ def test_moments_in_forms_that_are_allowed_and_rare(data_type: str, value: objec
         ("money", "$1,234.50", "1234.5"),
         ("smallmoney", encoded(12345), "1.2345"),
         ("geometry", {"wkb": "AP8="}, "00FF"),
+        ("point", {"x": 1, "y": 2.5}, "(1,2.5)"),
+        ("point", {"x": 1}, '{"x":1}'),
+        ("numeric(8)", encoded(1234), "1234"),
+        ("bit", True, "1"),
+        ("bit(1)", False, "0"),
+        ("bit(3)", "BQ==", "101"),
+        ("mood(3)", "glad", "glad"),
+        ("json", '{"b": 1.0, "a": null}', '{"a":null,"b":1}'),
+        ("jsonb", {"b": [1], "a": "x"}, '{"a":"x","b":[1]}'),
+        ("hstore", r'"a"=>"x\"y", "b"=>NULL', r'{"a":"x\"y","b":null}'),
+        ("map<string, int64 ('entries')>", {"a": 1}, '{"a":1}'),
     ],
 )
 def test_types_by_their_names_in_arrow_and_other_databases(data_type: str, value: object, text: str) -> None:
@@ -111,6 +122,12 @@ def test_settings_of_a_feed_are_those_of_its_decoders() -> None:
     assert WireSettings(binary_handling="hex").decoder("bytea")("00FF") == "00ff"
     nanoseconds = WireSettings(time_precision="nanoseconds").decoder("timestamp(3) without time zone")
     assert nanoseconds(1) == "1970-01-01T00:00:00.000000001"
+    clock = WireSettings(time_precision="adaptive_time_microseconds").decoder("time(3) without time zone")
+    assert clock(1_000_001) == "00:00:01.000001"
+    inside = WireSettings(binary_handling="hex", decimal_handling="string").decoder(
+        "struct<a: binary, b: numeric(8,0)>"
+    )
+    assert inside({"a": "00FF", "b": "1234"}) == '{"a":"00ff","b":1234}'
 
 
 @pytest.mark.parametrize(("length", "told"), [(77, "x" * 77), (78, "x" * 78), (79, "x" * 76 + "...")])

@@ -152,6 +152,7 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
     halves = [(ids_of(places[:4]), Records.of(records[:4])), (ids_of(places[4:]), Records.of(records[4:]))]
     gathered = gather(12, halves)
     assert [gathered.record(place) for place in range(12)] == wanted
+    assert {part.dtype for part in gathered} == {np.dtype(np.int64)}
     keys = sorted({bytes(random.choices(b"\0\1", k=16)) for _ in range(20)})
     asked = sorted([*keys[::3], *(bytes(random.choices(b"\0\1", k=16)) for _ in range(9))])
     assert find_keys(Keys.of(keys), Keys.of(asked)).tolist() == [keys.index(k) if k in keys else -1 for k in asked]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.clustering import Underflow, occurrences
+from service.core.clustering import ClusterCounts, ClusterSets, Moves, Underflow, occurrences
+from service.core.records import starts_of
 from tests.clusterings import (
     A,
     B,
@@ -174,3 +176,42 @@ def test_the_order_inside_a_batch_does_not_matter(history: list, random) -> None
         shuffled.apply({key: dict(sorted(delta.items(), key=lambda _: random.random())) for key, delta in deltas})
         assert straight.frequencies() == shuffled.frequencies()
         assert straight.clustering() == shuffled.clustering()
+
+
+def counts_of(*clusters: tuple[int, tuple[int, ...], int, bool], gone: tuple[int, ...] = ()) -> ClusterCounts:
+    lengths = np.array([len(attributes) for _, attributes, _, _ in clusters], np.int64)
+    return ClusterCounts(
+        np.array([cluster_id for cluster_id, _, _, _ in clusters], np.int64),
+        np.array([a for _, attributes, _, _ in clusters for a in attributes], np.int64),
+        starts_of(lengths),
+        np.array([values for _, _, values, _ in clusters], np.int64),
+        np.array([is_new for _, _, _, is_new in clusters], np.bool_),
+        np.array(gone, np.int64),
+    )
+
+
+def arrays_of(clusters: ClusterSets) -> tuple[np.ndarray, ...]:
+    return clusters.cluster_id, clusters.starts, clusters.attribute_ids, clusters.values
+
+
+def same(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]) -> bool:
+    return [(part.dtype, part.tolist()) for part in found] == [(part.dtype, part.tolist()) for part in expected]
+
+
+def test_what_changed_of_clusters_is_put_together_and_chosen_from() -> None:
+    first, second = counts_of((3, (A, B), 5, True), (4, (C,), 1, False), gone=(9,)), counts_of((8, (B, C, D), 2, True))
+    both = counts_of((3, (A, B), 5, True), (4, (C,), 1, False), (8, (B, C, D), 2, True), gone=(9,))
+    assert same(ClusterCounts.none(), counts_of())
+    assert same(ClusterCounts.joined([first, ClusterCounts.none(), second]), both)
+    assert same(both.only(lambda ids: ids >= 4), counts_of((4, (C,), 1, False), (8, (B, C, D), 2, True), gone=(9,)))
+    assert same(both.only(lambda ids: ids < 4), counts_of((3, (A, B), 5, True)))
+
+
+def test_clusters_and_moves_are_put_behind_each_other() -> None:
+    first, second = ClusterSets.of([(3, (A, B), 5)]), ClusterSets.of([(4, (C,), 1), (8, (B, C, D), 2)])
+    both = ClusterSets.of([(3, (A, B), 5), (4, (C,), 1), (8, (B, C, D), 2)])
+    assert same(arrays_of(ClusterSets.joined([first, second])), arrays_of(both))
+    assert same(arrays_of(both.only(np.array([False, True, True]))), arrays_of(second))
+    nowhere = Moves.joined([])
+    assert [(part.dtype, part.tolist()) for part in nowhere[:5]] == [(np.int64, of) for of in ([], [0], [], [0], [])]
+    assert [(part.dtype, len(part)) for part in nowhere.witnesses] == [(np.uint64, 0)] * 2

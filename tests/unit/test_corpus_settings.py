@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.core.column_filters import NULL_TOKENS, PAPER, Filters
 from service.core.corpus import CorpusSettings, parse_filters, preset_null_tokens
-from service.core.corpus_choices import Algorithm, Parameters, Strategy
+from service.core.corpus_choices import Algorithm, Parameters, Strategy, allowances
 from service.core.errors import SourceError
 from service.core.near_matches import Near
 
@@ -123,3 +125,41 @@ def test_what_is_changed_is_changed_and_all_else_stays(settings: CorpusSettings,
     changed = settings.changed({"max_table_bytes": most, "top": None})
     assert changed == replace(settings, max_table_bytes=most, top=None)
     assert settings.changed({}) == settings
+
+
+@given(st.lists(st.integers(0, 10**12)), SHARES.filter(bool))
+@example([0, 1, 2, 3, 99, 100, 101], Fraction(1, 3))
+def test_as_many_values_may_be_missed_as_leave_the_threshold(sizes: list[int], threshold: Fraction) -> None:
+    found = allowances(np.array(sizes, np.int64), threshold)
+    assert found.dtype == np.int64
+    for size, missed in zip(sizes, found.tolist(), strict=True):
+        assert size - missed >= threshold * size > size - missed - 1
+
+
+@pytest.mark.parametrize(
+    ("threshold", "coverage"),
+    [
+        (Fraction(0), Fraction(0)),
+        (Fraction(1_000_001, 10**6), Fraction(0)),
+        (Fraction(1), Fraction(-1, 2)),
+        (Fraction(1), Fraction(3, 2)),
+        (Fraction(1, 10**6 + 1), Fraction(0)),
+        (Fraction(1), Fraction(1, 10**6 + 1)),
+    ],
+)
+def test_shares_outside_their_bounds_are_refused(threshold: Fraction, coverage: Fraction) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"a threshold of {threshold} and a coverage of {coverage}: ")):
+        allowances(np.zeros(0, np.int64), threshold, coverage)
+
+
+@pytest.mark.parametrize("numbers", [(0, 6, 2), (650, 0, 2), (650, 6, 0)])
+def test_a_signature_has_something_of_each(numbers: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match=r"bits, .* hash functions, .* passes: each is at least 1"):
+        Parameters(*numbers)
+
+
+@pytest.mark.parametrize(
+    ("bits", "passes", "words"), [(1, 1, 1), (64, 1, 1), (65, 1, 2), (32, 2, 1), (33, 2, 2), (650, 2, 21)]
+)
+def test_a_signature_has_as_many_words_as_its_bits_need(bits: int, passes: int, words: int) -> None:
+    assert Parameters(bits, 1, passes).words == words

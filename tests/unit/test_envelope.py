@@ -257,6 +257,16 @@ def test_without_the_row_before_the_statement_that_mends_it_is_named(op: str, be
     assert message.endswith("ALTER TABLE shop.orders REPLICA IDENTITY FULL")
 
 
+def test_what_shows_no_value_may_be_told_of_a_table_whose_values_are_not_kept() -> None:
+    with pytest.raises(RecordError) as caught:
+        decode(envelope("u", "shop", "orders", after=ROW))
+    assert str(caught.value.without_values).startswith("has op u without the row before; ")
+    with pytest.raises(RecordError) as caught:
+        decode(envelope("c", "shop", "orders", after={**ROW, "id": "seven"}))
+    of_cell = "its after-image of shop.orders, column 'id': a value is no integer"
+    assert caught.value.without_values == of_cell
+
+
 def test_names_in_the_statement_are_quoted_where_postgres_needs_it() -> None:
     table = tracked_table("Shop", 'or"ders', {"id": "integer"})
     with pytest.raises(RecordError, match=r'ALTER TABLE "Shop"\."or""ders" REPLICA IDENTITY FULL'):

@@ -12,6 +12,7 @@ from service.core.errors import RecordError
 from service.core.model import UNAVAILABLE, Operation, RowChange, Skipped
 from service.stream.discovery import Discovery
 from service.stream.envelope import Decoder
+from service.stream.row_images import needs_care
 from tests.events import envelope, record, tracked_table
 
 ORDERS = replace(
@@ -166,6 +167,12 @@ PLACEHOLDERS = [
 def test_a_cell_that_was_not_sent_is_unavailable(placeholder: object) -> None:
     updated = change(envelope("u", "shop", "orders", None, {**ROW, "note": placeholder}))
     assert updated.after == ("7", "1", UNAVAILABLE)
+
+
+@pytest.mark.parametrize("sign", [b"__debezium_unavailable_value", b"\\u0000", b"X19kZWJleml1bV91bmF2"])
+def test_one_sign_alone_makes_a_record_be_read_with_care(sign: bytes) -> None:
+    assert needs_care(b'{"payload":{"a":"' + sign + b'"}}')
+    assert not needs_care(b'{"payload":{"a":"' + sign[1:] + b'"}}')
 
 
 def test_what_only_looks_like_a_placeholder_is_a_value() -> None:

@@ -29,5 +29,11 @@ def test_an_exclusion_that_fits_no_table_names_those_there_are() -> None:
         not_excluded(TABLES, ["lines", "log.lines"])
 
 
+def test_of_many_tables_the_first_twenty_are_named() -> None:
+    tables = [("s", f"t{number}") for number in range(25)]
+    with pytest.raises(SourceError, match=r"It has: t0, (t\d+, ){18}t19\.$"):
+        not_excluded(tables, ["x"])
+
+
 def test_of_no_tables_nothing_is_left_and_no_exclusion_is_to_blame() -> None:
     assert not_excluded([], ["orders"]) == []

@@ -43,6 +43,7 @@ def features() -> dict[str, list[float]]:
         ("dep_distinct", log(50), log(50)),
         ("ref_distinct", log(100), log(400)),
         ("dep_unique", 0, 0),
+        ("dep_primary", 0, 0),
         ("dep_key", 0, 0),
         ("dep_ordinal", 3, 3),
         ("dep_density", 0.5, 0.5),
@@ -87,7 +88,10 @@ def test_of_a_tables_keys_the_primary_one_is_first() -> None:
     pairs = {(3, key): Measured(1.0, 1.0, 0.0, 0.0) for key in (0, 1, 2)}
     assert pair_features(pairs, columns, [0, 1, 2])["ref_place"].tolist() == [0, 1, 0]
     declared = columns | {1: replace(columns[1], is_primary=True)}
-    assert pair_features(pairs, declared, [0, 1, 2])["ref_place"].tolist() == [1, 0, 0]
+    found = pair_features({**pairs, (1, 2): Measured(1.0, 1.0)}, declared, [0, 1, 2])
+    assert found["ref_place"].tolist() == [1, 0, 0, 0]
+    assert found["ref_primary"].tolist() == [0, 1, 0, 0]
+    assert found["dep_primary"].tolist() == [0, 0, 0, 1]
 
 
 def test_a_key_may_stand_anywhere_where_it_identifies_and_its_table_has_no_other_for_the_column() -> None:
@@ -100,6 +104,9 @@ def test_a_key_may_stand_anywhere_where_it_identifies_and_its_table_has_no_other
     }
     pairs = dict.fromkeys([(3, 1), (3, 2), (4, 0), (4, 1), (0, 1)], Measured(1.0, 1.0, 0.0, 0.0))
     assert pair_features(pairs, columns, [0, 1, 2])["ref_position"].tolist() == [0, 2, 0, 1, 1]
+    columns[5] = column("country", "founded", 0, 200, 150, 200)  # before the key in its table, and no key itself
+    of_own = {**pairs, (5, 1): Measured(1.0, 1.0, 0.0, 0.0)}
+    assert pair_features(of_own, columns, [0, 1, 2])["ref_position"].tolist() == [0, 2, 0, 1, 1, 0]
 
 
 def test_what_was_not_measured_is_nan(features: dict[str, list[float]]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.composites import said_by_composites
+from service.core.foreign_keys.copies import by_copies
 from service.core.foreign_keys.model import fitted, probability
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.ranking import Method, rank
@@ -92,6 +93,37 @@ def test_a_table_of_the_same_name_with_other_columns_is_no_copy() -> None:
     referred = Candidate((2,), (1,))
     ranked = rank({referred: Measured(1.0, 0.75, 0.01, 0.0)}, users | profiles, [(1,), (2,)])
     assert [(of.candidate, of.score > 0) for of in ranked] == [(referred, True)]
+
+
+def test_copies_are_found_whatever_comes_before_them() -> None:
+    of = {
+        "auth.users": ["id"], "shop.users": ["id", "nickname"], "shop.orders": ["id", "user"],
+        "old.orders": ["id", "user"],
+    }  # fmt: skip
+    columns, number = {}, {}
+    for table, names in of.items():
+        for place, name in enumerate(names):
+            number[f"{table}.{name}"] = len(columns)
+            schema, bare = table.split(".")
+            columns[len(columns)] = replace(column(bare, name, place, 150, 150), schema=schema)
+    no_copy = single(number["shop.users.id"], number["auth.users.id"])
+    own = single(number["shop.orders.id"], number["old.orders.id"])
+    across = single(number["shop.users.nickname"], number["old.orders.id"])
+    meant = single(number["shop.users.nickname"], number["shop.orders.id"])
+    for order in ([no_copy, own, across, meant], [meant, across, own, no_copy]):
+        assert by_copies(order, columns) == {own: None, across: meant}
+    assert by_copies([no_copy, own, across], columns) == {own: None}
+
+
+def test_by_names_alone_what_is_alike_enough_is_suggested() -> None:
+    names = ["customer_id", "cust_id", "custo_id", "customers_ident", "customer", "client_id", "id_customer", "amount"]
+    columns = {10: COLUMNS[10]} | {20 + i: column("orders", name, i, 500, 100) for i, name in enumerate(names)}
+    measured = {single(20 + i, 10): Measured(1.0, 0.5, 0.1, 0.2) for i in range(len(names))}
+    for method, least in ((Method.CHEN, 0.6), (Method.NAMES, 0.75)):
+        ranked = rank(measured, columns, [(10,)], method)
+        assert [of.suggested for of in ranked] == [of.score >= least for of in ranked]
+        assert {of.suggested for of in ranked} == {True, False}
+    assert any(0.6 <= of.score < 0.75 for of in rank(measured, columns, [(10,)], Method.CHEN))
 
 
 @pytest.mark.parametrize("method", [Method.RANDOMNESS, Method.NAMES, Method.CHEN, Method.COMBINED])
@@ -227,6 +259,7 @@ def test_of_composites_what_follows_from_wider_ones_is_implied(method: Method) -
     if method is Method.COMBINED:
         assert not next(of for of in found if of.candidate == COUNTRY).suggested
     for of in composite:
+        assert of.features == {"phi": 1.0, "coverage": 0.5, "distance": 0.1}
         assert of.score == pytest.approx(sum(of.terms.values()))
         assert 0 <= of.score <= 1
 
