@@ -109,6 +109,7 @@ def test_moments_in_forms_that_are_allowed_and_rare(data_type: str, value: objec
         ("jsonb", {"b": [1], "a": "x"}, '{"a":"x","b":[1]}'),
         ("hstore", r'"a"=>"x\"y", "b"=>NULL', r'{"a":"x\"y","b":null}'),
         ("map<string, int64 ('entries')>", {"a": 1}, '{"a":1}'),
+        ("map<string, time64[us] ('entries')>", {"a": 1}, '{"a":"00:00:00.000001"}'),
     ],
 )
 def test_types_by_their_names_in_arrow_and_other_databases(data_type: str, value: object, text: str) -> None:

@@ -153,6 +153,8 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
     gathered = gather(12, halves)
     assert [gathered.record(place) for place in range(12)] == wanted
     assert {part.dtype for part in gathered} == {np.dtype(np.int64)}
+    joined = Records.joined([Records.of(records[:4]), Records.of([]), Records.of(records[4:])])
+    assert [joined.record(place) for place in range(len(joined.cluster_id))] == records
     keys = sorted({bytes(random.choices(b"\0\1", k=16)) for _ in range(20)})
     asked = sorted([*keys[::3], *(bytes(random.choices(b"\0\1", k=16)) for _ in range(9))])
     assert find_keys(Keys.of(keys), Keys.of(asked)).tolist() == [keys.index(k) if k in keys else -1 for k in asked]

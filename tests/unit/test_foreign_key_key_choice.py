@@ -103,6 +103,17 @@ def test_a_key_says_by_its_size_how_likely_its_subset_is() -> None:
     assert np.isnan(choice_features(unknown, pairs, dict(enumerate(profiles)), {0, 1})[0]["ends"]).all()
 
 
+@pytest.mark.parametrize(("own", "of_small", "of_large"), [((2,), 1, 1), ((*range(1, 10), 17), 9, 10)])
+def test_a_key_is_likelier_by_what_is_in_it_of_a_column(own: tuple[int, ...], of_small: int, of_large: int) -> None:
+    profiles, values = made(
+        {"small": [counted(*range(1, 13))], "large": [counted(*range(1, 21))], "own": [counted(*own)]}
+    )
+    pairs = [(2, 0), (2, 1)]
+    found, _ = choice_features(told_of(pairs, profiles, values), pairs, dict(enumerate(profiles)), {0, 1})
+    likelier = log(comb(20, of_large) / comb(12, of_small))
+    assert found["tightness"].tolist() == pytest.approx([likelier, -likelier])
+
+
 def test_how_much_likelier_a_key_is_is_bounded_on_both_sides() -> None:
     profiles, values = made(
         {"small": [counted(*range(1, 6))], "large": [counted(*range(1, 2001))], "own": [counted(1, 2, 3, 5)]}
@@ -128,6 +139,20 @@ def test_tables_alike_have_an_owner_and_columns_of_one_kind(more: Sequence[list[
     assert [[name[a] for a in kind] for kind in kinds] == [
         ["region_names.1", "move_names.1", "item_names.1", "berry_names.1"]
     ]
+
+
+def test_associations_are_of_no_kind() -> None:
+    """All columns of the tables with names refer, so that nothing says that one of them is the table's own."""
+    profiles, values = translated()
+    kept = [i for i, of in enumerate(profiles) if not (of.table.endswith("_names") and of.ordinal == 2)]
+    profiles, values = [profiles[i] for i in kept], [values[i] for i in kept]
+    keys = [i for i, of in enumerate(profiles) if of.distinct == of.rows and of.ordinal == 0]
+    pairs = [(a, b) for ((a,), (b,)) in measure(profiles, values, keys)]
+    coverage = np.array([profiles[a].distinct / profiles[b].distinct for a, b in pairs])
+    features = {"coverage": coverage, "outside": np.zeros(len(pairs))}
+    found, kinds = choice_features(features, pairs, dict(enumerate(profiles)), frozenset(keys))
+    assert np.count_nonzero(found["owner"]) == len(SPOKEN)
+    assert list(kinds) == []
 
 
 def test_columns_of_one_kind_refer_to_one_key_and_are_believed_as_the_one_with_most_values() -> None:

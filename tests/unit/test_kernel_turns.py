@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -88,6 +89,19 @@ def test_who_has_waited_long_enough_goes_on_without_a_lock(file: Path, monkeypat
         holder.communicate()
     with turn("first"):
         assert seen_by_another(file, place("first")) == ["held"]
+
+
+def test_where_files_cannot_be_locked_nobody_waits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refusing(*given: int) -> None:
+        asked.append(given)
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(kernel_turns.fcntl, "lockf", refusing)
+    with turn("first"):
+        assert len(asked) == 1
+    assert len(asked) == 1, "what was not locked is not freed either"
 
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(file: Path, tmp_path: Path) -> None:

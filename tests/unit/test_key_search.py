@@ -79,7 +79,7 @@ def test_a_search_that_has_tried_enough_says_that_it_is_not_complete() -> None:
     rows: Rows = [tuple(str(number >> bit & 1) for bit in range(6)) for number in range(64)]
     assert not find_keys(chunks(rows), 3, most=10).keys
     limited = find_keys(chunks(rows), 6, most=40)
-    assert (limited.keys, limited.tried, limited.is_complete) == ((), 40, False)
+    assert (limited.rows, limited.keys, limited.tried, limited.is_complete) == (64, (), 40, False)
     whole = find_keys(chunks(rows), 6)
     assert (whole.keys, whole.is_complete) == (((0, 1, 2, 3, 4, 5),), True)
     # Too few values for so many rows are not even tried: of two columns with two values each none can tell 64 apart.
