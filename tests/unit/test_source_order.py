@@ -71,9 +71,10 @@ def test_the_first_transaction_of_a_connector_stands_before_all_others() -> None
     assert first < second
 
 
-def test_mysql_goes_by_file_position_and_row_and_a_key_change_takes_away_first() -> None:
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+def test_mysql_goes_by_file_position_and_row_and_a_key_change_takes_away_first(connector: str) -> None:
     def at(file: str, pos: int, row: int, letter: str) -> Mark:
-        found = mark({"connector": "mysql", "file": file, "pos": pos, "row": row}, None, letter)
+        found = mark({"connector": connector, "file": file, "pos": pos, "row": row}, None, letter)
         assert found is not None
         return found
 
