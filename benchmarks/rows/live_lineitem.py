@@ -17,6 +17,7 @@ TUPLES = 100_000
 PAPER_TUPLES = 300
 """How many tuples of each kind the paper's algorithms are timed on, after as many that warm their caches."""
 COMPILING_TUPLES = 100
+"""How many of each kind are applied before anything is timed, so that kernels are compiled."""
 LIVE, BARE = "live_tuples", "bare_merge"
 """The copies of the state."""
 
