@@ -125,16 +125,24 @@ def test_how_much_likelier_a_key_is_is_bounded_on_both_sides() -> None:
     assert found["tightness"].tolist() == [MOST_TIGHTNESS, -MOST_TIGHTNESS]
 
 
-@pytest.mark.parametrize("more", [(), ([], texts("more", 180), texts("another", 180))])
-def test_tables_alike_have_an_owner_and_columns_of_one_kind(more: Sequence[list[str]]) -> None:
-    profiles, values = translated(more)
+def owners_and_kinds(
+    profiles: Sequence[ColumnProfile], values: Sequence[frozenset[str]]
+) -> tuple[list[Pair], list[float], list[list[int]]]:
+    """Give the candidates for the first columns that are keys, which of them say whose a table is, and the kinds."""
     keys = [i for i, of in enumerate(profiles) if of.distinct == of.rows and of.ordinal == 0]
     pairs = [(a, b) for ((a,), (b,)) in measure(profiles, values, keys)]
     coverage = np.array([profiles[a].distinct / profiles[b].distinct for a, b in pairs])
     features = {"coverage": coverage, "outside": np.zeros(len(pairs))}
     found, kinds = choice_features(features, pairs, dict(enumerate(profiles)), frozenset(keys))
+    return pairs, found["owner"].tolist(), [list(kind) for kind in kinds]
+
+
+@pytest.mark.parametrize("more", [(), ([], texts("more", 180), texts("another", 180))])
+def test_tables_alike_have_an_owner_and_columns_of_one_kind(more: Sequence[list[str]]) -> None:
+    profiles, values = translated(more)
+    pairs, owner, kinds = owners_and_kinds(profiles, values)
     name = {i: f"{of.table}.{of.ordinal}" for i, of in enumerate(profiles)}
-    owners = {(name[a], name[b]) for (a, b), owner in zip(pairs, found["owner"], strict=True) if owner}
+    owners = {(name[a], name[b]) for (a, b), is_owner in zip(pairs, owner, strict=True) if is_owner}
     assert owners == {(f"{table}_names.0", f"{table}.0") for table in SPOKEN}
     assert [[name[a] for a in kind] for kind in kinds] == [
         ["region_names.1", "move_names.1", "item_names.1", "berry_names.1"]
@@ -146,13 +154,9 @@ def test_associations_are_of_no_kind() -> None:
     profiles, values = translated()
     kept = [i for i, of in enumerate(profiles) if not (of.table.endswith("_names") and of.ordinal == 2)]
     profiles, values = [profiles[i] for i in kept], [values[i] for i in kept]
-    keys = [i for i, of in enumerate(profiles) if of.distinct == of.rows and of.ordinal == 0]
-    pairs = [(a, b) for ((a,), (b,)) in measure(profiles, values, keys)]
-    coverage = np.array([profiles[a].distinct / profiles[b].distinct for a, b in pairs])
-    features = {"coverage": coverage, "outside": np.zeros(len(pairs))}
-    found, kinds = choice_features(features, pairs, dict(enumerate(profiles)), frozenset(keys))
-    assert np.count_nonzero(found["owner"]) == len(SPOKEN)
-    assert list(kinds) == []
+    _, owner, kinds = owners_and_kinds(profiles, values)
+    assert np.count_nonzero(owner) == len(SPOKEN)
+    assert kinds == []
 
 
 def test_columns_of_one_kind_refer_to_one_key_and_are_believed_as_the_one_with_most_values() -> None:
