@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import socket
 import sys
-from collections.abc import Callable
+import traceback
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-
-Worker = Callable[[socket.socket, bool], int]
 
 IMPORTED = ("pyspark.worker", "spark_jobs.tasks", "spark_jobs.many_tasks")
 """What workers find imported; what only some jobs need beside these they import themselves."""
@@ -35,30 +32,29 @@ def main() -> None:
         import_module(name)
     gc.freeze()  # a collection in a worker would write to pages that it shares with all others
     daemon: Any = import_module("pyspark.daemon")
-    daemon.worker = ending_quietly(daemon.worker)
+    end_quietly(daemon)
     daemon.manager()
 
 
-def ending_quietly(worker: Worker) -> Worker:
-    """Let a worker end without a word where Java has closed its socket in place of another task.
+def end_quietly(daemon: Any) -> None:
+    """Let workers of a daemon of PySpark's end without a word where Java has closed their socket.
 
-    PySpark's own would write the end of its input back to Java as an error. A Unix socket, unlike one of TCP, refuses
-    that at once, and the refusal is printed among what the job says.
+    A worker writes the end of its input back to Java as an error. A Unix socket, unlike one of TCP, refuses that at
+    once, and the refusal was printed among what the job says. What a task fails by is told to Java, and not here.
     """
 
-    def wait_then_work(java: socket.socket, authenticated: bool) -> int:
-        for number in (signal.SIGHUP, signal.SIGTERM):  # the daemon itself ignores what it ends workers by
-            signal.signal(number, signal.SIG_DFL)
-        return worker(java, authenticated) if java.recv(1, socket.MSG_PEEK) else 1
+    def print_exc() -> None:
+        if not isinstance(sys.exception(), BrokenPipeError | ConnectionResetError | EOFError):
+            traceback.print_exc()
 
-    return wait_then_work
+    daemon.traceback = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)
 
 
 def end_quietly_here() -> None:
     """Let this worker end so though PySpark's own daemon has forked it, as Spark has it for what plans a stream."""
-    daemon: Any = sys.modules["__main__"]
-    if getattr(daemon.__spec__, "name", None) == "pyspark.daemon" and daemon.worker.__module__ == daemon.__name__:
-        daemon.worker = ending_quietly(daemon.worker)
+    daemon = sys.modules["__main__"]
+    if getattr(daemon.__spec__, "name", None) == "pyspark.daemon":
+        end_quietly(daemon)
 
 
 def without_zipped_copies(path: list[str]) -> list[str]:

@@ -108,6 +108,8 @@ class KafkaFeed:
             self._stored = {place: at.next_offset for place, at in positions.items()}
             self._assign(partitions)
             self._warn_of_missing(partitions)
+        # A hint that could not be written died with the feed before; and a group that was silent for long is forgotten.
+        self._hints = {place: at for place, at in self._positions.items() if place in self._stored}
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
         """Return the next records; wait up to `timeout` seconds for the first.

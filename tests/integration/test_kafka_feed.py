@@ -252,6 +252,20 @@ def test_the_group_shows_what_the_state_committed(cluster: Cluster, follow: Call
     assert offsets[TopicPartition(topic, 0)].offset == 5
 
 
+def test_the_group_shows_where_the_state_stands_though_nothing_new_is_committed(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    """What the feed before could not write is written, and what the broker has forgotten."""
+    topic, group = cluster.topic(partitions=2), f"group-{uuid4().hex}"
+    cluster.send(topic, numbered(5))
+    feed = follow(topic, at={(topic, 0): 3}, group_id=group)
+    feed.poll(1, 1_000_000, 0.0)
+    poll_until(feed, lambda _: not feed._hints)
+    assert cluster.admin.list_group_offsets([group])[group].keys() == {TopicPartition(topic, 0)}
+    feed.close()
+    assert cluster.admin.list_group_offsets([group])[group][TopicPartition(topic, 0)].offset == 3
+
+
 # What a feed refuses
 
 

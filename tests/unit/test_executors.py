@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
-import signal
 import socket
 import struct
 import subprocess
@@ -360,34 +360,49 @@ PLANNED = {"plan": "[0, [], []]", "registry": ""}
     ],
     ids=["any", "stream", "topics", "topics planned"],
 )
-def test_a_worker_of_pysparks_own_daemon_ends_without_a_word_behind_its_first_task(
-    monkeypatch: pytest.MonkeyPatch, first_task: Callable[[], object]
+def test_a_worker_of_pysparks_own_daemon_says_nothing_of_a_java_that_does_not_listen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], first_task: Callable[[], object]
 ) -> None:
     """As those that plan a stream, or the reading of topics: Java closes them idle for a minute, and as it ends."""
-    asked: list[bool] = []
-
-    def worker(_: socket.socket, authenticated: bool) -> int:
-        asked.append(authenticated)
-        return 0
-
-    worker.__module__ = "__main__"
-    daemon = SimpleNamespace(__name__="__main__", __spec__=SimpleNamespace(name="pyspark.daemon"), worker=worker)
+    daemon = SimpleNamespace(__name__="__main__", __spec__=SimpleNamespace(name="pyspark.daemon"))
     monkeypatch.setitem(sys.modules, "__main__", daemon)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
     first_task()
-    once = daemon.worker
+    for error, is_told in [(BrokenPipeError, False), (ConnectionResetError, False), (EOFError, False), (OSError, True)]:
+        try:
+            raise error
+        except error:
+            daemon.traceback.print_exc()
+        assert (f"raise error\n{error.__name__}\n" in capsys.readouterr().err) == is_told
+
+
+def test_whoever_runs_what_plans_a_stream_but_pysparks_own_daemon_is_left_as_it_is() -> None:
+    names = dict(vars(sys.modules["__main__"]))
     end_quietly_here()
-    assert daemon.worker is once
-    here, java = socket.socketpair()
-    with here, java:
-        java.send(b"x")
-        assert (daemon.worker(here, True), asked) == (0, [True])
-        here.recv(1)
-        java.close()
-        assert (daemon.worker(here, True), asked) == (1, [True])
+    assert vars(sys.modules["__main__"]) == names
 
 
-def test_a_worker_that_java_no_longer_needs_ends_without_a_word() -> None:
+def with_length(said: bytes) -> bytes:
+    return struct.pack("!i", len(said)) + said
+
+
+@pytest.mark.parametrize(
+    ("module", "worker", "said"),
+    [
+        ("spark_jobs.worker_daemon", "pyspark.worker", b""),
+        (
+            "pyspark.daemon",
+            "pyspark.sql.streaming.python_streaming_source_runner",
+            with_length(f"{sys.version_info[0]}.{sys.version_info[1]}".encode())
+            + with_length(b"/tmp")
+            + struct.pack("!i", 0)
+            + with_length(pickle.dumps(ChangesDataSource(PLANNED)))
+            + with_length(b'{"type": "struct", "fields": []}')
+            + struct.pack("!i", 1),
+        ),
+    ],
+    ids=["tasks", "what plans a stream"],
+)
+def test_a_worker_that_java_no_longer_needs_ends_without_a_word(module: str, worker: str, said: bytes) -> None:
     """As at every job's end: Java has closed the socket, and what a worker would still write to it is refused."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as java:
         spark = {
@@ -395,16 +410,19 @@ def test_a_worker_that_java_no_longer_needs_ends_without_a_word() -> None:
             "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
         }  # fmt: skip
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "spark_jobs.worker_daemon", "pyspark.worker"], env={**os.environ, **spark},
+            [sys.executable, "-m", module, worker], env={**os.environ, **spark},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert daemon.stdout is not None
         (size,) = struct.unpack("!i", daemon.stdout.read(4))
         java.connect(daemon.stdout.read(size))
         (pid,) = struct.unpack("!i", java.recv(4))
-        worker = psutil.Process(pid)
+        process = psutil.Process(pid)
+        if said:
+            java.sendall(said)
+            assert java.recv(4) == struct.pack("!i", 0), "it has a reader"
         java.close()
-        worker.wait(BOUND_SECONDS)
+        process.wait(BOUND_SECONDS)
         assert daemon.communicate(timeout=BOUND_SECONDS) == (b"", b"")
 
 
