@@ -93,7 +93,7 @@ def make_channels(settings: Settings) -> AlertChannels:
 
 def _uses_of(settings: Settings, topic: str) -> list[tuple[str, str]]:
     """Say for what else than alerts the settings name a topic, and where."""
-    from service.stream.addresses import names_topic
+    from service.stream.kafka_address import names_topic
 
     uses = {
         "one of a feed that is followed": settings.feed,
@@ -105,7 +105,7 @@ def _uses_of(settings: Settings, topic: str) -> list[tuple[str, str]]:
 
 def _reaches(settings: Settings, address: str | None) -> bool:
     """Tell whether alerts may come to the cluster of an address."""
-    from service.stream.addresses import may_be_one_cluster
+    from service.stream.kafka_address import may_be_one_cluster
 
     return settings.alert_broker is not None and may_be_one_cluster(settings.alert_broker, address)
 

@@ -44,7 +44,7 @@ from spark_jobs.job import run_job
 from spark_jobs.many_discovery import ONE_PROCESS_CELLS, with_ids
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.session import task_threads
-from spark_jobs.tasks import telling_errors, told_error
+from spark_jobs.telling import telling_errors, told_error
 
 CHOSEN_CELLS = 10_000_000
 """Distinct values of all columns, added up, that one task takes unasked: 0.7 GB. It can estimate both algorithms."""

@@ -44,7 +44,8 @@ from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.postgres_source import MissingTableError
 from spark_jobs.progress import Display, make_display
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
-from spark_jobs.tasks import CountTask, CrashPoint, telling_errors
+from spark_jobs.tasks import CountTask, CrashPoint
+from spark_jobs.telling import telling_errors
 
 COMMAND_NAME = "subsetd keys"
 RANGE_BYTES = 64 << 20

@@ -26,7 +26,7 @@ from service.store.database import connect, parse_address, place
 from service.store.shard_servers import ShardServer, why_not_reached
 from spark_jobs.hadoop_files import absolute
 from spark_jobs.session import is_local
-from spark_jobs.tasks import told_error
+from spark_jobs.telling import told_error
 
 TASKS_A_CORE = 2
 """Tasks of the first job for each core: so each executor gets one, as starting a Python takes longer than finding."""

@@ -4,6 +4,8 @@ A micro-batch has a range of each partition, whose records lie end to end in a r
 Java as they are. Beside them stands what reading them took, in seconds of the processor. What is read and where it
 ends is the broker's to say, where it begins the state's. A range is planned by offsets, as nobody tells how large
 records are before they are read; one that has too many bytes ends earlier, and says so.
+
+Spark plans in processes that it starts anew for each stream, and that import this: neither SQL nor kernels are for it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from service.core.model import RawRecord, StoredPosition
-from service.stream.addresses import open_feed
+from service.stream.kafka_address import open_topics
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_topics import TopicRange, read_again
-from spark_jobs.tasks import telling_errors
+from spark_jobs.telling import telling_errors
 from spark_jobs.worker_daemon import end_quietly_here
 
 FORMAT = "subsetd_changes"
@@ -132,7 +134,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with telling_errors():
             part = TopicRange(*partition.value)
             begun = time.process_time()
-            records = read_again(tuple(self._make_feed().servers), part)
+            records = read_again(tuple(open_topics(json.loads(self.plan)[0]).servers), part)
             for end, chunk in to_chunks(records, part.end, json.loads(self.plan)[4]):
                 cells = (*part, end, chunk, time.process_time() - begun)
                 columns = [pa.array([cell], field.type) for cell, field in zip(cells, RANGE, strict=True)]
@@ -143,19 +145,14 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._feed is not None:
             self._feed.close()
 
-    def _make_feed(self) -> KafkaFeed:
-        feed = open_feed(json.loads(self.plan)[0], group_id=None)
-        assert isinstance(feed, KafkaFeed)
-        return feed
-
     def _look(self) -> Positions:
         """Ask the broker for the ends; raise FeedError where a topic or a position is lost, as the consumer does."""
         if time.monotonic() < self._looks_at:
             return self._ends
         with telling_errors():
             if self._feed is None:
-                _, offsets, topic_ids, *_ = json.loads(self.plan)
-                feed, positions = self._make_feed(), from_offsets(offsets)
+                address, offsets, topic_ids, *_ = json.loads(self.plan)
+                feed, positions = open_topics(address), from_offsets(offsets)
                 feed.start({p: StoredPosition(at, topic_id=topic_ids.get(p[0])) for p, at in positions.items()})
                 self._feed = feed
             self._feed.rest()

@@ -43,7 +43,7 @@ from service.usecases.shards import ShardBatch, ShardPlace, ShardSummary
 from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.follow_source import RANGE, from_bytes
 from spark_jobs.shard_keeper import kept
-from spark_jobs.tasks import telling_errors
+from spark_jobs.telling import telling_errors
 
 PART = pa.schema([("shard", pa.int32()), ("facts", pa.binary()), ("deltas", pa.binary())])
 PART_DDL = "shard int, facts binary, deltas binary"

@@ -34,7 +34,7 @@ from spark_jobs.join_cells import Described, Notes, Portion, cut_postings, descr
 from spark_jobs.many_workers import Workers
 from spark_jobs.parallel import FAULTS_TOLD, telling_job
 from spark_jobs.postgres_source import PostgresReader
-from spark_jobs.tasks import Telling, telling_errors
+from spark_jobs.telling import Telling, telling_errors
 
 PORTION_BITS = 20
 """A portion is numbered by its task, and in so many bits by its place in what the task reads."""

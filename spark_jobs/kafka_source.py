@@ -25,9 +25,9 @@ from service.core.row_key import row_key
 from service.stream.discovery import Discovery, RowReader, SeenTable, WireName, key_of
 from service.stream.kafka_topics import TopicPlan, TopicRange, plan_topics, read_range
 from service.stream.schema_registry import HttpSchemaRegistry
-from spark_jobs.session import map_in_arrow
+from spark_jobs.session import map_in_arrow, register
 from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
-from spark_jobs.tasks import telling_errors
+from spark_jobs.telling import telling_errors
 from spark_jobs.worker_daemon import end_quietly_here
 
 FORMAT = "subsetd_kafka"
@@ -194,7 +194,7 @@ class KafkaSource:
                     f"{table}: its records have no key, so that nothing says which of them are of one row. Set the "
                     f"connector's message.key.columns, or say it with --key {table}=COLUMN,..."
                 )
-        spark.dataSource.register(TopicsDataSource)
+        register(spark, TopicsDataSource)
         found = (
             spark.read.format(FORMAT)
             .option("plan", json.dumps([self.plan.servers, self._ranges(), [asdict(table) for table in folded]]))

@@ -50,7 +50,7 @@ from spark_jobs.key_tasks import KeyTask, TableReading, TupleTask
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, open_source
-from spark_jobs.tasks import Telling
+from spark_jobs.telling import Telling
 
 MOST_CANDIDATES = 1_000_000
 """Composite candidates that are confirmed at most; a search that has more says so."""

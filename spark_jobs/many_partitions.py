@@ -38,7 +38,7 @@ from service.core.records import Flags, Int32s, Int64s, Keys
 from service.core.top_referenced import top_referenced
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 from spark_jobs.many_discovery import Search
-from spark_jobs.tasks import telling_errors
+from spark_jobs.telling import telling_errors
 
 PARTITION_CELLS = 4_000_000
 """Values that a partition has, about: a task takes some 60 bytes for each."""

@@ -25,7 +25,7 @@ from spark_jobs.many_tasks import Found, OneProcessTask
 from spark_jobs.parallel import telling_job
 from spark_jobs.progress import Display, watching
 from spark_jobs.session import task_threads
-from spark_jobs.tasks import Telling
+from spark_jobs.telling import Telling
 
 DRIVER_BYTES = 128 << 20
 """Reading so much, as `reading_cost` counts it, takes the driver about as long as starting Spark takes."""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
 from spark_jobs.sources import Source, Split
-from spark_jobs.tasks import Telling, told_error
+from spark_jobs.telling import Telling, told_error
 
 FAULTS_TOLD = 20
 

@@ -25,6 +25,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import DataType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
@@ -38,11 +39,12 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 ROOT = Path(__file__).resolve().parent.parent
 
+REUSE = "spark.python.worker.reuse"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.shuffle.compress": "false",
-    "spark.python.worker.reuse": "true",
+    REUSE: "true",
     # Each run's executors have our code elsewhere; so kernels are found again by what is in the code.
     "spark.executorEnv.NUMBA_CACHE_LOCATOR_CLASSES": "spark_jobs.kernel_cache.ByContent",
 }
@@ -247,6 +249,21 @@ def _any_end_seen() -> Iterator[None]:
 def local_session(cores: int | str = "*", **settings: str) -> SparkSession:
     """Start a session on this machine."""
     return session(f"local[{cores}]", **settings)
+
+
+def register(spark: SparkSession, source: type[DataSource]) -> None:
+    """Let Spark know a data source of ours.
+
+    The first time it looks for others' in a worker, which would then wait for more and, as Java closes it a minute
+    later, print the traceback of a broken pipe. That worker imports nothing of ours: so it is to end with its task.
+    """
+    conf = spark.sparkContext._conf  # what Java itself reads, while getConf() is a copy
+    before = conf.get(REUSE, "true")
+    conf.set(REUSE, "false")
+    try:
+        spark.dataSource.register(source)
+    finally:
+        conf.set(REUSE, before)
 
 
 def is_local(master: str) -> bool:

@@ -39,7 +39,8 @@ from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.sketch_files import require_apart
 from spark_jobs.sketches import merge_comparable
 from spark_jobs.sources import FoldedSource, Options, group_splits, open_source
-from spark_jobs.tasks import CountTask, CrashPoint, Payload, telling_errors
+from spark_jobs.tasks import CountTask, CrashPoint, Payload
+from spark_jobs.telling import telling_errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,8 @@ from spark_jobs.follow_tasks import (
 )
 from spark_jobs.job_folder import job_folder
 from spark_jobs.parallel import run_parallel
-from spark_jobs.session import map_in_arrow
-from spark_jobs.tasks import told_error
+from spark_jobs.session import map_in_arrow, register
+from spark_jobs.telling import told_error
 
 TRIGGER = "100 milliseconds"
 """How long records wait at most for a micro-batch to begin when none is at work."""
@@ -285,7 +285,7 @@ class StreamedSession(Session):
         topics = {topic for topic, _ in begun}
         begun |= {place: at for place, at in self._stands().items() if place[0] in topics}
         plan = plan_of(stream.address, begun, feed.describe().topic_ids, stream.most_records, stream.range_bytes)
-        stream.spark.dataSource.register(ChangesDataSource)
+        register(stream.spark, ChangesDataSource)
         writing = stream.spark.readStream.format(FORMAT).option("plan", plan).load().writeStream
         checkpoint = stream.checkpoint
         if checkpoint is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +17,8 @@ from pyspark import Accumulator
 from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import (
-    ConflictError,
-    DamagedIndexError,
-    DamagedStateError,
-    FeedAwayError,
-    FeedError,
-    FullDiskError,
     RecordError,
     SourceError,
-    StateError,
-    SubsetdError,
 )
 from service.core.records import Int64s, UInt64s
 from service.core.shown_values import WHOLE, most_shown
@@ -57,21 +48,10 @@ from spark_jobs.kernels import (
 from spark_jobs.row_images import ImageWriter
 from spark_jobs.sketches import merge_sketches, parts_of
 from spark_jobs.sources import Reader, SourceTable, Split
+from spark_jobs.telling import telling_errors
 from spark_jobs.whole_input import require_whole_input
 
 require_whole_input()  # a process that runs a task has this module before it reads the task's items
-
-MARK = "subsetd-error "
-"""Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
-
-TOLD = {
-    kind.__name__: kind
-    for kind in (
-        *(SourceError, DamagedIndexError, FeedError, FeedAwayError),
-        *(StateError, FullDiskError, ConflictError, DamagedStateError),
-    )
-}
-"""Errors that keep their kind on the way through Spark; others come as a StateError."""
 
 Payload = bytes | NDArray[np.int64] | tuple[int, bytes]
 """What is shuffled: entries of one key range, or (to the first range) the rows of each table that a task has read.
@@ -316,43 +296,6 @@ class MergeTask:
             records.high, records.low, starts, data, ids[records.cluster], records.starts, records.attribute_ids,
             records.frequencies,
         )  # fmt: skip
-
-
-@contextmanager
-def telling_errors() -> Iterator[None]:
-    """Give an error that a user can mend a form that survives the way through Spark: see `told_error`."""
-    try:
-        yield
-    except SubsetdError as error:
-        kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in TOLD), "StateError")
-        raise RuntimeError(MARK + json.dumps([kind, str(error)])) from None
-
-
-def told_error(error: BaseException) -> SubsetdError:
-    """Return the error of a task that Spark's exception tells of; one without a mark is told in its last line."""
-    text = str(error)
-    for line in text.splitlines():
-        _, mark, told = line.partition(MARK)
-        if mark:
-            kind, message = json.JSONDecoder().raw_decode(told)[0]
-            return TOLD[kind](message)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
-    causes = [line for line in lines if line.startswith("Caused by") or "Error" in line or "Exception" in line]
-    return StateError(
-        f"The Spark job failed and nothing was changed: {([*lines[:1], *causes] or [type(error).__name__])[-1][:500]} "
-        "Run it again with --spark-log warn to see what Spark says."
-    )
-
-
-class Telling(Generic[Result]):
-    """Wrap a picklable function that executors run, so that its errors are told."""
-
-    def __init__(self, function: Callable[[Any], Result]) -> None:
-        self.function = function
-
-    def __call__(self, item: object) -> Result:
-        with telling_errors():
-            return self.function(item)
 
 
 def _as_entries(records: RecordArrays) -> Entries:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kafka import KafkaProducer
 
-from service.stream.addresses import parse_topic
+from service.stream.kafka_address import parse_topic
 from service.stream.kafka_sockets import CLOSING
 
 LARGEST_RECORD = 256 * 1024 * 1024

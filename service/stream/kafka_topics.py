@@ -12,7 +12,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 
 from service.core.errors import FeedAwayError, FeedError
 from service.core.model import RawRecord
-from service.stream.addresses import open_topics
+from service.stream.kafka_address import open_topics
 from service.stream.kafka_sockets import CLOSING
 
 SILENT_SECONDS = 60.0

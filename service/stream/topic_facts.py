@@ -10,7 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from service.core.errors import FeedError
-from service.stream.addresses import open_topics
+from service.stream.kafka_address import open_topics
 from service.stream.kafka_sockets import CLOSING
 from service.usecases.preflight_facts import TopicFacts
 

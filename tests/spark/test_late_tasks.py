@@ -13,7 +13,7 @@ from service.core.errors import StateError
 from spark_jobs import bootstrap, tasks
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
-from spark_jobs.tasks import told_error
+from spark_jobs.telling import told_error
 from tests import states
 from tests.spark.oracle import count_cells, query, read_state, write_csv
 

@@ -14,7 +14,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from spark_jobs.follow_source import ChangesDataSource
 from spark_jobs.java_runtime import find_java, said_by_java
+from spark_jobs.session import REUSE, register
 from spark_jobs.worker_daemon import IMPORTED
 from tests.waiting import wait_for, wait_for_end
 
@@ -124,3 +126,19 @@ def test_workers_are_forked_from_one_thread_that_has_imported_what_they_need(spa
     assert "spark_jobs.worker_daemon" in command
     assert threads == 1, "a child may wait for ever for what another thread had locked"
     assert missing == set()
+
+
+def test_what_looks_for_other_data_sources_does_not_wait_for_more(spark: SparkSession) -> None:
+    """Java closes one that waits after a minute, of which it would print a traceback among what the job says."""
+    register(spark, ChangesDataSource)
+    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    (looks,) = (one for one in java.children() if "pyspark.sql.worker.lookup_data_sources" in one.cmdline())
+    wait_for(lambda: not looks.children())
+    assert spark.sparkContext._conf.get(REUSE) == "true"
+
+
+def test_what_plans_a_stream_imports_little() -> None:
+    """Spark starts a process for it whenever a stream begins, and all wait for that."""
+    heavy = "{'numba', 'pandas', 'psycopg2', 'scipy', 'sqlalchemy'}"
+    asked = f"import sys, spark_jobs.follow_source; print(sorted({heavy} & sys.modules.keys()))"
+    assert subprocess.check_output([sys.executable, "-c", asked], cwd=ROOT, text=True) == "[]\n"

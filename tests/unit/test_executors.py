@@ -47,7 +47,7 @@ from spark_jobs.parallel import telling
 from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
-from spark_jobs.tasks import telling_errors, told_error
+from spark_jobs.telling import telling_errors, told_error
 from spark_jobs.worker_daemon import end_quietly_here, without_zipped_copies
 from tests.waiting import BOUND_SECONDS
 
@@ -400,7 +400,7 @@ def with_length(said: bytes) -> bytes:
             + struct.pack("!i", 1),
         ),
     ],
-    ids=["tasks", "what plans a stream"],
+    ids=["tasks", "a reader of ours"],
 )
 def test_a_worker_that_java_no_longer_needs_ends_without_a_word(module: str, worker: str, said: bytes) -> None:
     """As at every job's end: Java has closed the socket, and what a worker would still write to it is refused."""

@@ -9,8 +9,9 @@ import pytest
 
 from service.core.errors import FeedError
 from service.store.source_reader import without_password
-from service.stream.addresses import open_feed, open_topics
+from service.stream.addresses import open_feed
 from service.stream.file_feed import FileFeed
+from service.stream.kafka_address import open_topics
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.postgres_address import parse_address
 
