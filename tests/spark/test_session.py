@@ -131,8 +131,12 @@ def test_workers_are_forked_from_one_thread_that_has_imported_what_they_need(spa
 def test_what_looks_for_other_data_sources_does_not_wait_for_more(spark: SparkSession) -> None:
     """Java closes one that waits after a minute, of which it would print a traceback among what the job says."""
     register(spark, ChangesDataSource)
-    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
-    (looks,) = (one for one in java.children() if "pyspark.sql.worker.lookup_data_sources" in one.cmdline())
+    java = spark.sparkContext._gateway.proc.pid
+    (looks,) = (
+        one
+        for one in psutil.process_iter(["ppid", "cmdline"])  # others may be ended, and not yet waited for
+        if one.info["ppid"] == java and "pyspark.sql.worker.lookup_data_sources" in (one.info["cmdline"] or ())
+    )
     wait_for(lambda: not looks.children())
     assert spark.sparkContext._conf.get(REUSE) == "true"
 
