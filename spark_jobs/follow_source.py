@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from service.core.model import RawRecord, StoredPosition
-from service.stream.kafka_address import open_topics
+from service.stream.kafka_address import open_topics, parse_kafka
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_topics import TopicRange, read_again
 from spark_jobs.telling import telling_errors
@@ -134,8 +134,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with telling_errors():
             part = TopicRange(*partition.value)
             begun = time.process_time()
-            records = read_again(tuple(open_topics(json.loads(self.plan)[0]).servers), part)
-            for end, chunk in to_chunks(records, part.end, json.loads(self.plan)[4]):
+            address, *_, range_bytes = json.loads(self.plan)
+            servers, _, _ = parse_kafka(address)
+            for end, chunk in to_chunks(read_again(tuple(servers), part), part.end, range_bytes):
                 cells = (*part, end, chunk, time.process_time() - begun)
                 columns = [pa.array([cell], field.type) for cell, field in zip(cells, RANGE, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=RANGE)

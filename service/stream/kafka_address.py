@@ -107,4 +107,5 @@ def parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
 
 
 def without_password(address: str) -> str:
+    """Give an address as it may be shown."""
     return re.sub(r"//[^/@]*@", "//***@", address)
