@@ -42,7 +42,7 @@ from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Se
 from service.usecases.netted_ranges import BatchFacts, Partition
 from service.usecases.screening import Reader, Screen, Seen
 from service.usecases.shards import ShardSummary, conclude
-from service.usecases.transactions import TRANSACTION_TOPIC
+from service.usecases.transactions import name_on_wire, transaction_topics
 from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.checkpoint import begin_checkpoint
 from spark_jobs.follow_source import FORMAT, RANGE_BYTES, ChangesDataSource, plan_of
@@ -251,7 +251,8 @@ class StreamedSession(Session):
                 "Of some columns' values less than all is kept, which tasks on executors do not know of: follow with "
                 "`subsetd consume`."
             )
-        told = sorted(topic for topic, _ in self._feed.positions() if topic.endswith(TRANSACTION_TOPIC))
+        topics = (topic for topic, _ in self._feed.positions())
+        told = sorted(transaction_topics(topics, set(map(name_on_wire, self._state.tables))))
         if told:
             raise FeedError(
                 f"feed {self._stream.address}: {told[0]} tells of the source's transactions, which following on Spark "

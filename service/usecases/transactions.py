@@ -8,15 +8,27 @@ hold the half of one. Such records, and all behind them in their partitions, are
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from service.core.errors import RecordError
-from service.core.model import Decoded, FeedPosition, Operation, RawRecord, RowChange, Table, TransactionMark
+from service.core.model import (
+    NOT_FOLLOWED,
+    Decoded,
+    FeedPosition,
+    Operation,
+    RawRecord,
+    RowChange,
+    Skipped,
+    Table,
+    TransactionMark,
+)
 
 TRANSACTION_TOPIC = ".transaction"
-REMEMBERED_ENDS = 100_000
+REMEMBERED = 100_000
+"""Of how many transactions is known what came of them: those whose events are to come, and those that were cut."""
 _PAGE_BITS = 1024
 
 
@@ -111,6 +123,8 @@ class TransactionBuffer:
         """By prefix the database of a connector whose ENDs do not name it: Postgres has one for each."""
         self._limits = limits
         self._prefixes: set[str] = set()
+        self._of_tables: set[str] = set()
+        """Topics that are called as one of transactions is, but are those of tables with the name `transaction`."""
         self._held: list[_Held] = []
         self._size = 0
         self._known: dict[TransactionKey, _Transaction] = {}
@@ -120,7 +134,8 @@ class TransactionBuffer:
         """Transactions of which marks came and no event yet."""
         self._ends: dict[tuple[str, int], deque[_Transaction]] = {}
         """Of each partition with ENDs the transactions that are not over, in the order of these."""
-        self._cut: set[TransactionKey] = set()
+        self._cut: dict[TransactionKey, None] = {}
+        """Those that were given in part, in the order in which they were cut first."""
         self._must_give = self._has_untied = False
         self.follow(tables, topics)
 
@@ -128,8 +143,8 @@ class TransactionBuffer:
         """Await the events of these tables from now on, and hear of topics."""
         self._tables: dict[str, set[str | None]] = {}
         """By `schema.table` the databases of which the table's events are awaited; None: any."""
-        for database, schema, name in (table.wire or (None, table.schema, table.name) for table in tables):
-            self._tables.setdefault(f"{schema}.{name}", set()).add(database)
+        for table in tables:
+            self._tables.setdefault(name_on_wire(table), set()).add(table.wire[0] if table.wire else None)
         self._followed: dict[tuple[str, str | None], bool] = {}
         self._note_topics(topics)
 
@@ -149,6 +164,8 @@ class TransactionBuffer:
         """
         self._note_topics({record.topic for record in records})
         for record, one in zip(records, decoded, strict=True):
+            if record.topic.endswith(TRANSACTION_TOPIC):
+                self._learn(record.topic, one)
             self._must_give |= isinstance(one, RecordError)
             self._held.append(_Held(record, one, self._note(record, one, now)))
             self._size += _size(record)
@@ -190,17 +207,27 @@ class TransactionBuffer:
             elif isinstance(decoded, TransactionMark) and decoded.counts is not None:
                 known[key].take_back_end()
         self._held, self._size, self._must_give = [], 0, False
-        self._known = {key: one for key, one in known.items() if one.seen}
+        self._known = {key: one for key, one in known.items() if one.seen and not one.is_complete}
         self._ahead = OrderedDict((key, one) for key, one in known.items() if not one.seen and one.end is not None)
-        self._cut, self._over = set(self._known), {}
+        self._cut, self._over = dict.fromkeys(self._known), {}
         for one in known.values():
-            one.is_cut, one.is_over = one.seen > 0, False
+            one.is_cut, one.is_over = one.seen > 0, one.seen > 0 and one.is_complete
         for place, ends in self._ends.items():
             self._ends[place] = deque(one for one in ends if one.end is not None)
 
     def _note_topics(self, topics: Iterable[str]) -> None:
-        ends = [topic for topic in topics if topic.endswith(TRANSACTION_TOPIC)]
+        ends = {topic for topic in transaction_topics(topics, self._tables) if topic not in self._of_tables}
         self._prefixes.update(topic.removesuffix(TRANSACTION_TOPIC) for topic in ends)
+
+    def _learn(self, topic: str, decoded: Decoded) -> None:
+        """Learn from a record whether its topic, whose name leaves it open, is one of transactions."""
+        prefix = topic.removesuffix(TRANSACTION_TOPIC)
+        if isinstance(decoded, TransactionMark):
+            self._of_tables.discard(topic)
+            self._prefixes.add(prefix)
+        elif isinstance(decoded, RowChange) or (isinstance(decoded, Skipped) and decoded.reason == NOT_FOLLOWED):
+            self._of_tables.add(topic)
+            self._prefixes.discard(prefix)
 
     def _note(self, record: RawRecord, decoded: Decoded, now: float) -> TransactionKey | None:
         """Find the transaction of a record, and remember what the record says of it."""
@@ -212,7 +239,7 @@ class TransactionBuffer:
             is_ahead = known is None
             if known is None:  # a mark need not wait: nothing of the transaction is applied before an event is there
                 known = self._ahead.setdefault(key, _Transaction())
-                if len(self._ahead) > REMEMBERED_ENDS:
+                if len(self._ahead) > REMEMBERED:
                     self._ahead.popitem(last=False)[1].is_over = True
             known.grown_at = now
             if decoded.counts is not None:
@@ -244,9 +271,13 @@ class TransactionBuffer:
         return TransactionKey(prefix, transaction_of(told)) if prefix is not None and isinstance(told, str) else None
 
     def _prefix_of(self, topic: str) -> str | None:
-        """Find the connector that a topic is of: the longest prefix of a transaction topic that fits."""
+        """Find the connector that a topic is of: the longest prefix of a transaction topic that fits.
+
+        One that leaves a schema and a table is rather meant than one that leaves a table alone, as topics are named by
+        both unless they are routed.
+        """
         fitting = [prefix for prefix in self._prefixes if topic.startswith(prefix + ".")]
-        return max(fitting, key=len, default=None)
+        return max(fitting, key=lambda prefix: ("." in topic[len(prefix) + 1 :], len(prefix)), default=None)
 
     def _is_followed(self, collection: str, prefix: str) -> bool:
         """Tell whether the events of a table as END names it (`schema.table`, `db.schema.table`) are awaited."""
@@ -332,23 +363,42 @@ class TransactionBuffer:
         """Note which transactions were cut, and forget those of which all was given.
 
         One that was cut counts as over as well when nothing of it has come for long while others were applied behind
-        it: the rest of it was applied before, or set aside.
+        it: the rest of it was applied before, or set aside. So do the first of more than can be remembered.
         """
         rest = {held.key for held in self._held}
+        over: set[TransactionKey] = set()
         for key in given:
             known = self._known.get(key)
-            if known is not None and (key in rest or not known.is_complete):
-                known.is_cut = True
-                self._cut.add(key)
-        over = given - self._cut
-        for key in self._cut - rest:
-            known = self._known.get(key)
-            if known is None or known.is_complete or (key not in given and over and self._is_stuck(key, now)):
+            if key not in rest and (known is None or known.is_complete):
                 over.add(key)
-        self._cut -= over
+            elif known is not None:
+                known.is_cut = True
+                self._cut.setdefault(key)
+        if over:
+            over |= {key for key in self._cut.keys() - rest - given if self._is_stuck(key, now)}
+        if len(self._cut) > REMEMBERED:
+            first = islice(self._cut, len(self._cut) - REMEMBERED)
+            over |= {key for key in first if key not in rest}
+        for key in over:
+            self._cut.pop(key, None)
         self._over = {key: known for key in over if (known := self._known.pop(key, None)) is not None}
         for known in self._over.values():
             known.is_over = True
+
+
+def name_on_wire(table: Table) -> str:
+    """Give the name by which a source's records call a table: `schema.table`."""
+    _, schema, name = table.wire or (None, table.schema, table.name)
+    return f"{schema}.{name}"
+
+
+def transaction_topics(topics: Iterable[str], tables: Container[str]) -> set[str]:
+    """Find the topics that tell of a source's transactions by their names; `tables` has those of the followed tables.
+
+    That of a table with the name `transaction` is none of them, though it ends as they do.
+    """
+    ends = {topic for topic in topics if topic.endswith(TRANSACTION_TOPIC)}
+    return {topic for topic in ends if topic.count(".") < 2 or ".".join(topic.split(".")[-2:]) not in tables}
 
 
 def _taken(given: Sequence[_Held], is_whole: bool | None) -> Taken:

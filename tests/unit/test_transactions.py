@@ -13,10 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.errors import RecordError
-from service.core.model import FeedPosition, Operation, RawRecord, RowChange, Skipped, TransactionMark
+from service.core.model import (
+    NOT_FOLLOWED,
+    FeedPosition,
+    Operation,
+    RawRecord,
+    RowChange,
+    Skipped,
+    Table,
+    TransactionMark,
+)
 from service.stream.envelope import Decoder
 from service.usecases import transactions
-from service.usecases.transactions import Taken, TransactionBuffer, WaitLimits, transaction_of
+from service.usecases.transactions import Taken, TransactionBuffer, WaitLimits, transaction_of, transaction_topics
 from tests.events import tracked_table
 
 ORDERS = tracked_table("s", "orders", {"id": "string"})
@@ -355,7 +364,7 @@ def test_recorded_marks_count_their_events(connector: str) -> None:
 
 
 def test_ends_far_ahead_forget_nothing_of_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "REMEMBERED_ENDS", 5)
+    monkeypatch.setattr(transactions, "REMEMBERED", 5)
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=60))
     source.write("0", [("orders", 0), ("lines", 0)])
     for number in range(1, 20):
@@ -372,3 +381,80 @@ def test_ends_far_ahead_forget_nothing_of_what_is_held(monkeypatch: pytest.Monke
     assert changes_of(source, taken) == [], "their ENDs are forgotten: they wait"
     taken = buffer.take(60)
     assert (len(changes_of(source, taken)), taken.is_whole) == (19, False)
+
+
+def test_of_transactions_whose_rest_never_comes_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "REMEMBERED", 5)
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5))
+    for number in range(20):
+        source.write(str(number), [("orders", 0), ("lines", number % 2)])
+        source.poll(buffer, "app.s.orders", now=number * 10)
+        source.poll(buffer, "app.transaction", now=number * 10)
+        taken = buffer.take(number * 10 + 5)
+        assert (changes_of(source, taken), taken.is_whole) == ([str(number)], False)
+    for partition in (0, 1):
+        source.poll(buffer, "app.s.lines", partition, now=200)
+    assert changes_of(source, buffer.take(200)) == [], "the first are forgotten, so their events wait"
+    taken = buffer.take(205)
+    assert sorted(map(int, changes_of(source, taken))) == list(range(20))
+    assert taken.is_whole is False
+
+
+Written = list[tuple[RawRecord, RowChange | Skipped]]
+
+
+def add(buffer: TransactionBuffer, written: Written) -> None:
+    buffer.add([record for record, _ in written], [decoded for _, decoded in written], 0)
+
+
+def one_transaction(number: int, prefix: str, tables: list[Table]) -> Written:
+    """Write a transaction of one change of each table, and its END."""
+    written: Written = []
+    for order, table in enumerate(tables, 1):
+        at = FeedPosition(f"{prefix}.{table.schema}.{table.name}", 0, number)
+        told = {"transaction_id": f"{number}:{order}", "total_order": order}
+        written.append((RawRecord(*at, None, b"", 0), RowChange(table, Operation.CREATE, None, ("1",), at, told)))
+    at = FeedPosition(f"{prefix}.transaction", 0, number)
+    counts = {f"{table.schema}.{table.name}": 1 for table in tables}
+    return [*written, (RawRecord(*at, None, b"", 0), TransactionMark(at, "END", f"{number}:9", counts))]
+
+
+@pytest.mark.parametrize("prefix", ["app", "eu.app"])
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_the_topic_of_a_table_called_transaction_is_not_taken_for_one_of_transactions(
+    prefix: str, is_followed: bool
+) -> None:
+    called = tracked_table("s", "transaction", {"id": "string"})
+    tables = [ORDERS, called] if is_followed else [ORDERS]
+    buffer = TransactionBuffer(tables, [f"{prefix}.{name}" for name in ("s.orders", "s.transaction", "transaction")])
+    for number in range(3):
+        written = one_transaction(number, prefix, tables)
+        if not is_followed:
+            at = FeedPosition(f"{prefix}.s.transaction", 0, number)
+            written.insert(1, (RawRecord(*at, None, b"", 0), Skipped(at, NOT_FOLLOWED)))
+        add(buffer, written[:1])
+        assert buffer.take(0).records == [], "its END is to come"
+        add(buffer, written[1:])
+        taken = buffer.take(0)
+        assert (len(taken.records), taken.is_whole) == (len(written), True)
+
+
+def test_of_a_table_called_transaction_nothing_is_claimed_where_nothing_tells_of_transactions() -> None:
+    called = tracked_table("s", "transaction", {"id": "string"})
+    buffer = TransactionBuffer([ORDERS, called], ["app.s.orders", "app.s.transaction"])
+    at = FeedPosition("app.s.transaction", 0, 0)
+    add(buffer, [(RawRecord(*at, None, b"", 0), RowChange(called, Operation.CREATE, None, ("1",), at, {}))])
+    taken = buffer.take(0)
+    assert (len(taken.records), taken.is_whole) == (1, None)
+    assert transaction_topics(["app.s.transaction", "app.transaction"], {"s.transaction"}) == {"app.transaction"}
+
+
+def test_a_topic_that_could_be_either_is_one_of_transactions_once_it_tells_of_one() -> None:
+    called = tracked_table("shop", "transaction", {"id": "string"})
+    buffer = TransactionBuffer([ORDERS, called], ["eu.shop.s.orders", "eu.shop.transaction"])
+    for number in range(2):
+        change, end = one_transaction(number, "eu.shop", [ORDERS])
+        add(buffer, [change])
+        assert len(buffer.take(0).records) == (1 if number == 0 else 0), "known from its first mark on"
+        add(buffer, [end])
+        buffer.take(0)
