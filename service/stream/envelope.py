@@ -198,7 +198,8 @@ class Decoder:
         except orjson.JSONDecodeError as error:
             raise RecordError(f"is not JSON: {error}; JSON is read, and Avro with a schema registry") from error
         careful = needs_care(value)
-        if type(document) is not dict or "payload" not in document or "schema" not in document:
+        # A flattened row may have columns of these names, and has more beside them.
+        if type(document) is not dict or document.keys() != _WRAPPER:
             return document, None, careful
         if document["schema"] is None:
             return document["payload"], None, careful
@@ -367,6 +368,7 @@ class Decoder:
 
 
 _NO_TEXTS = frozenset({int, float, bool, list})
+_WRAPPER = frozenset({"schema", "payload"})
 
 
 def shown(value: object) -> str:

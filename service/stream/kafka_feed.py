@@ -163,8 +163,9 @@ class KafkaFeed:
         return {topic for topic, settings in described.items() if "compact" in settings["cleanup.policy"]["value"]}
 
     def at_end(self) -> bool:
-        """Tell whether all committed records that were there at the start have been polled."""
-        return all(self._positions[place] >= end for place, end in self._end_at_start.items())
+        """Tell whether all committed records that were there at the start, and still are, have been polled."""
+        ends = ((place, end) for place, end in self._end_at_start.items() if place[0] not in self._gone)
+        return all(self._positions[place] >= end for place, end in ends)
 
     def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
         """Say nothing: the transaction topic tells (see usecases/transactions.py)."""

@@ -233,6 +233,7 @@ def test_what_is_behind_is_told_of_the_topics_that_are_left_when_one_is_deleted(
     assert feed.lag() == {(topic, 0): 3, (other, 0): 0}
     assert [log["topics"] for log in logs if log["event"] == "feed topics missing"] == [[other]]
     assert values(poll_until(feed, lambda records: len(records) >= 3))[-3:] == numbered(3)
+    assert feed.at_end(), "what is gone does not come"
 
 
 # Hints for lag tools

@@ -151,3 +151,21 @@ def test_columns_may_be_called_as_parts_of_an_envelope() -> None:
         assert change.after == ("1", "I", "x", "2026-11-21")
         (seen,) = Discovery().look([sent]).values()
         assert dict(seen.columns)["day"] == ("date" if "schema" in value else "string")
+
+
+@pytest.mark.parametrize("schema", [None, "1", {}])
+@pytest.mark.parametrize("payload", [None, "1", {"id": 2}])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_columns_may_be_called_as_what_a_converter_wraps_its_events_in(
+    schema: object, payload: object, is_wrapped: bool
+) -> None:
+    table = replace(
+        tracked_table("shop", "box", {"id": "integer", "schema": "json", "payload": "json"}), insert_only=True
+    )
+    event = {"id": 1, "schema": schema, "payload": payload, "__op": "c", "__deleted": "false"}
+    sent = record(orjson.dumps({"schema": None, "payload": event} if is_wrapped else event), topic="server.shop.box")
+    change = Decoder([table]).decode(sent)
+    assert isinstance(change, RowChange)
+    assert change.after is not None
+    assert change.after[0] == "1"
+    assert [cell is None for cell in change.after[1:]] == [schema is None, payload is None]
