@@ -77,4 +77,5 @@ def _read(consumer: KafkaConsumer, topic: str, settings: Any) -> TopicFacts:
         {partition.partition: begins[partition] for partition in partitions},
         is_keyed,
         {partition.partition: ends[partition] for partition in partitions},
+        int(settings["min.compaction.lag.ms"]["value"]),
     )

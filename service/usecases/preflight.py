@@ -62,25 +62,11 @@ def _topic(topic: TopicFacts, facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.FAIL, about, "is not there", "create it, or start the connector that does")
         return
     alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config"
-    if "compact" in topic.cleanup:
-        without = [t for t in _tables_of(topic, facts.state) if not t.row_images]
-        if without:
-            yield Finding(
-                Level.FAIL,
-                about,
-                "is compacted: changes between the first and the last of a row vanish",
-                f"{alter} cleanup.policy=delete; or bootstrap with --row-images always",
-            )
-    elif 0 <= topic.retention_ms < DAY_MS:
-        yield Finding(
-            Level.WARN,
-            about,
-            f"keeps records for {topic.retention_ms // 60_000} minutes: a consumer that is away for longer loses some",
-            f"{alter} retention.ms={7 * DAY_MS}",
-        )
-    else:
-        kept = "without a bound" if topic.retention_ms < 0 else f"for {topic.retention_ms / DAY_MS:.0f} days"
-        yield Finding(Level.OK, about, f"{topic.partitions} partitions, records are kept {kept}")
+    tables = _tables_of(topic, facts.state)
+    if "compact" in topic.cleanup and (tables or facts.state is None):
+        yield _compaction(topic, all(table.row_images for table in tables), alter)
+    if "delete" in topic.cleanup:
+        yield _retention(topic, alter)
     if topic.partitions > 1:
         if topic.is_keyed is False:
             yield Finding(
@@ -104,6 +90,40 @@ def _topic(topic: TopicFacts, facts: Facts) -> Iterator[Finding]:
                 f"partition {partition}: the state stands at {at}, and what is there begins at {first}",
                 told_anew(facts.feed or ""),
             )
+
+
+def _compaction(topic: TopicFacts, has_row_images: bool, alter: str) -> Finding:
+    about, lag = f"topic {topic.name}", topic.compaction_lag_ms
+    if not has_row_images:
+        return Finding(
+            Level.FAIL,
+            about,
+            "is compacted: changes between the first and the last of a row vanish",
+            f"{alter} cleanup.policy=delete; or bootstrap with --row-images always",
+        )
+    if lag < DAY_MS:
+        when = f"after {lag // 60_000} minutes" if lag else "at once"
+        return Finding(
+            Level.WARN,
+            about,
+            f"is compacted {when}: a consumer that is away for longer misses deletes, and cells that a later change of "
+            f"the row did not send",
+            f"{alter} min.compaction.lag.ms={7 * DAY_MS}",
+        )
+    return Finding(Level.OK, about, f"is compacted after {lag / DAY_MS:.0f} days")
+
+
+def _retention(topic: TopicFacts, alter: str) -> Finding:
+    about, retention = f"topic {topic.name}", topic.retention_ms
+    if 0 <= retention < DAY_MS:
+        return Finding(
+            Level.WARN,
+            about,
+            f"keeps records for {retention // 60_000} minutes: a consumer that is away for longer loses some",
+            f"{alter} retention.ms={7 * DAY_MS}",
+        )
+    kept = "without a bound" if retention < 0 else f"for {retention / DAY_MS:.0f} days"
+    return Finding(Level.OK, about, f"{topic.partitions} partitions, records are kept {kept}")
 
 
 def _tables_of(topic: TopicFacts, state: StateFacts | None) -> list[FollowedTable]:

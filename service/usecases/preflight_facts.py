@@ -113,7 +113,7 @@ class ConnectorFacts:
 class TopicFacts:
     """Describe a topic; `begins` are the first offsets that are there, `ends` those of what comes next.
 
-    `is_keyed` is None where it has no record.
+    `is_keyed` is None where it has no record, `compaction_lag_ms` how old a record is before a later one replaces it.
     """
 
     name: str
@@ -123,6 +123,7 @@ class TopicFacts:
     begins: Mapping[int, int] = field(default_factory=dict)
     is_keyed: bool | None = None
     ends: Mapping[int, int] = field(default_factory=dict)
+    compaction_lag_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,8 +427,23 @@ def test_facts_of_a_real_state(database_url: str) -> None:
     )
 
 
+def test_a_compacted_topic_is_to_be_read_before_it_is_compacted() -> None:
+    """With row images the rest of a row's changes makes it right, but for deletes and cells that were not sent."""
+    state = replace(STATE, tables=[replace(FOLLOWED, row_images=True)])
+    compacted = replace(TOPIC, cleanup="compact", retention_ms=-1)
+    for lag, words in ((0, "at once"), (3_600_000, "after 60 minutes")):
+        (finding,) = wrong(Facts(state=state, feed="kafka:c", topics=[replace(compacted, compaction_lag_ms=lag)]))
+        assert (finding.level, words in finding.found) == ("warn", True)
+        assert finding.way_out.endswith("min.compaction.lag.ms=604800000")
+    kept = replace(compacted, compaction_lag_ms=2 * 86_400_000)
+    elsewhere = replace(compacted, name="t.public.others")
+    both = replace(kept, cleanup="compact,delete", retention_ms=3_600_000)
+    (finding,) = wrong(Facts(state=state, feed="kafka:c", topics=[kept, elsewhere, both]))
+    assert (finding.level, finding.way_out.endswith("retention.ms=604800000")) == ("warn", True)
+
+
 def test_facts_of_real_topics(cluster: Cluster, broker: KafkaBroker) -> None:
-    keyed = cluster.topic(partitions=2, **{"cleanup.policy": "compact"})
+    keyed = cluster.topic(partitions=2, **{"cleanup.policy": "compact", "min.compaction.lag.ms": "120000"})
     cluster.send(keyed, [b"{}"])
     bare = cluster.topic(**{"retention.ms": "60000"})
     cluster.producer.send(bare, b"{}").get(timeout=30)
@@ -437,6 +452,7 @@ def test_facts_of_real_topics(cluster: Cluster, broker: KafkaBroker) -> None:
     assert name.startswith("kafka:")
     found = {topic.name: topic for topic in facts}
     assert (found[keyed].partitions, found[keyed].cleanup, found[keyed].is_keyed) == (2, "compact", True)
+    assert (found[keyed].compaction_lag_ms, found[bare].compaction_lag_ms) == (120_000, 0)
     assert (found[bare].retention_ms, found[bare].is_keyed, found[bare].begins) == (60_000, False, {0: 0})
     assert (found[empty].is_keyed, found["missing"].partitions) == (None, 0)
 
