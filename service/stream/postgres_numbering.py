@@ -64,6 +64,8 @@ class Numbering:
             0,
             self.stored_end,
         )
+        self._newest_ms = kept.get("newest_ms", self._done.committed_ms)
+        """The newest time of a commit so far: times need not rise, as those of an origin's transactions do not."""
         self._waiting: deque[Transaction] = deque()
         self._number = stored.next_offset
         self._counts = False
@@ -85,7 +87,7 @@ class Numbering:
     def begin(self, begin: Begin) -> None:
         """Begin a transaction, which may have come before, in part or whole; raise SetBackError if it cannot have."""
         last = self.last
-        if begin.lsn <= last.lsn and 0 < last.committed_ms < begin.committed_ms - CLOCKS_DIFFER_MS:
+        if begin.lsn <= last.lsn and 0 < self._newest_ms < begin.committed_ms - CLOCKS_DIFFER_MS:
             raise SetBackError
         self.is_inside = True
         self._counts = begin.lsn >= last.lsn
@@ -96,6 +98,7 @@ class Numbering:
                 self._waiting.append(again)
         elif self._counts:
             self._number = self.next
+            self._newest_ms = max(self._newest_ms, begin.committed_ms)
             new = Transaction(begin.lsn, self.next, self.next, begin.committed_ms, begin.transaction_id)
             self._waiting.append(new)
 
@@ -150,4 +153,5 @@ class Numbering:
             "first": inside.first,
             "end_lsn": self.stored_end,
             "ts_ms": inside.committed_ms,
+            "newest_ms": self._newest_ms,
         }

@@ -120,3 +120,21 @@ def test_a_new_transaction_where_others_were_is_of_a_log_that_was_set_back() -> 
             numbers.begin(Begin(lsn, 1001 + CLOCKS_DIFFER_MS, 2))
     numbers.begin(Begin(116, 1_000_000, 2))
     assert numbers.count() == 5
+
+
+def test_times_that_do_not_rise_with_the_log_are_those_of_a_healthy_source() -> None:
+    """A source that is a subscriber itself sends its origin's times; a clock may have been set back."""
+    numbers = Numbering(StoredPosition(0, {"txn_lsn": 100, "first": 0, "end_lsn": 101}))
+    late, early = 1_000_000 + 5 * CLOCKS_DIFFER_MS, 1_000_000
+    for lsn, committed_ms in ((190, late), (200, early)):
+        numbers.begin(Begin(lsn, committed_ms, lsn))
+        numbers.count()
+        numbers.end(Commit(lsn, lsn + 5))
+    restarted = Numbering(StoredPosition(2, numbers.kept(2)))
+    for again in (numbers, restarted):
+        again.begin_again()
+        again.begin(Begin(190, late, 190))
+        assert again.count() is None
+        again.end(Commit(190, 195))
+        with pytest.raises(SetBackError):
+            again.begin(Begin(200, late + CLOCKS_DIFFER_MS + 1, 300))
