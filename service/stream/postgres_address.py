@@ -91,9 +91,10 @@ class PostgresAddress:
         if host.startswith("/") or "," in host:
             query |= {key: kept[key] for key in ("host", "port") if key in kept}
             host = ""
-        elif "port" in kept:
-            host = f"{host}:{kept['port']}"
-        text = urlencode({**query, "name": self.name} if named else query, safe="/,")
+        else:
+            host = f"[{host}]" if ":" in host else host
+            host += f":{kept['port']}" if "port" in kept else ""
+        text = urlencode({**query, "name": self.name} if named else query, safe="/,", quote_via=quote)
         place = f"postgresql://{user + '@' if user else ''}{host}/{quote(kept.get('dbname', ''), safe='')}"
         return f"{place}?{text}" if text else place
 
@@ -156,7 +157,7 @@ def parse_address(address: str, name: str | None = None) -> PostgresAddress:
         parts = urlsplit(address)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         named = query.pop("name", None)
-        parameters = psycopg2.extensions.parse_dsn(urlunsplit(parts._replace(query=urlencode(query, safe="/"))))
+        parameters = psycopg2.extensions.parse_dsn(urlunsplit(parts._replace(query=urlencode(query, quote_via=quote))))
     except (ValueError, psycopg2.Error):
         raise FeedError(f"The feed's address cannot be read as one of Postgres; {WAY_OUT}.") from None
     if not (name or named):

@@ -6,6 +6,7 @@ import os
 import shlex
 
 import pytest
+from sqlalchemy import make_url
 
 from service.core.errors import FeedError
 from service.store.source_reader import without_password
@@ -100,3 +101,25 @@ def test_the_command_of_a_message_names_the_same_database_to_a_shell(query: str)
     assert (program, command, name) == ("subsetd", "follow", ["--name", "my shop"])
     assert parse_address(address, "s") == parse_address(f"postgresql://me@/shop?{query}", "s")
     assert "secret" not in told
+
+
+@pytest.mark.parametrize(
+    ("told", "parameters"),
+    [
+        ("postgresql://me:secret@[::1]:5432/shop", {"host": "::1", "port": "5432"}),
+        ("postgresql://me:secret@[fd00::7]/shop", {"host": "fd00::7"}),
+        ("postgresql://me:secret@h/shop?options=-c%20a%3D1%20-c%20b%3D2", {"options": "-c a=1 -c b=2"}),
+        ("postgresql://me:secret@h/shop?sslrootcert=/my%20certs/a%2Bb.pem", {"sslrootcert": "/my certs/a+b.pem"}),
+    ],
+)
+def test_an_address_of_a_database_names_the_same_however_often_it_is_written(
+    told: str, parameters: dict[str, str]
+) -> None:
+    address = parse_address(told, "s")
+    for read in (address, parse_address(address.url, "s")):
+        assert parameters.items() <= read.parameters.items()
+        assert read == address
+    assert make_url(address.url) == make_url(told).set(drivername="postgresql")
+    shown = parse_address(address.shown)
+    assert parameters.items() <= shown.parameters.items()
+    assert parse_address(shlex.split(shown.follow_command)[2], "s") == shown
