@@ -34,8 +34,9 @@ def demo(
             is_new = snapshot.head.version == 0
         if not feed_wiring.is_followed(url, source.url, demonstration.NAME):
             out.print("[bold]1.[/] Reading the Chinook music store's database of eleven tables with one Spark job.")
-            with feed_wiring.new_postgres_feed(source.url, demonstration.NAME, ["demo.progress"], replace=True) as told:
-                arguments = ["--name", demonstration.NAME, *([] if is_new else ["--replace"]), *told]
+            name, unread = demonstration.NAME, ["demo.progress"]
+            with feed_wiring.new_postgres_feed(url, source.url, name, unread, replace=True) as told:
+                arguments = ["--name", name, *([] if is_new else ["--replace"]), *told]
                 run_bootstrap(url, settings, source.url, arguments)
         else:
             out.print("[bold]1.[/] The database was read in an earlier run; the state goes on where it stands.")

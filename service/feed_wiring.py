@@ -280,18 +280,35 @@ def feed_address(source: str, name: str) -> str:
 
 
 @contextmanager
-def new_postgres_feed(source: str, name: str, exclude: Sequence[str], replace: bool) -> Iterator[list[str]]:
+def new_postgres_feed(url: str, source: str, name: str, exclude: Sequence[str], replace: bool) -> Iterator[list[str]]:
     """Make a Postgres source's publication and slot, and give what the bootstrap in its snapshot is to be told.
 
-    When what is inside fails, both are dropped again.
+    When what is inside fails, both are dropped again, unless the state begins there: what failed was behind that.
     """
     address = parse_address(source, name)
     with closing(SourceSnapshot(address.url)) as snapshot:
         tables = [(table.schema, table.name) for table in snapshot.chosen(snapshot.tables(), exclude)]
+    failed: BaseException | None = None
     with new_slot(address, tables, replace=replace) as start:
         begin = FeedStart(start.feed, start.topic, start.position.source_position)
         told = [f"--snapshot={start.snapshot}", f"--feed-start={begin}", "--published"]
-        yield [*told, *(f"--only-table={schema}.{table}" for schema, table in tables)]
+        try:
+            yield [*told, *(f"--only-table={schema}.{table}" for schema, table in tables)]
+        except BaseException as error:
+            if not _has_begun(url, begin):
+                raise
+            failed = error
+    if failed is not None:
+        raise failed
+
+
+def _has_begun(url: str, start: FeedStart) -> bool:
+    """Tell whether the state follows a feed from this start on; a state that cannot be asked may."""
+    try:
+        with wiring.reading_engine(url) as engine:
+            return feeds.begins_at(engine, start)
+    except StateError:
+        return True
 
 
 def unfollow(url: str, name: str, source: str | None) -> bool:

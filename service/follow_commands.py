@@ -133,7 +133,7 @@ def follow(
         if replace or not feed_wiring.is_followed(url, source, name):
             settings = wiring.configured_settings()
             err.print("Making a replication slot; it waits for the transactions that are running.")
-            with feed_wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
+            with feed_wiring.new_postgres_feed(url, source, name, exclude or (), replace) as told:
                 arguments = ["--name", name, *told, *job_told(master), *images_told(row_images, key)]
                 arguments += values_told(store_values, mask)
                 arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 
 from service.core.errors import NotFoundError, StateError
 from service.core.model import FeedDescription
+from service.store.feed_start import FeedStart
 
 # A feed that was followed under this address, when the one that is there now never was. The address was the name once.
 FEED_BEFORE = """
@@ -58,6 +59,17 @@ def is_followed(engine: Engine, feed: str) -> bool:
     with engine.connect() as connection:
         found = connection.execute(text("select exists (select from feed_position where feed = :feed)"), {"feed": feed})
         return bool(found.scalar())
+
+
+def begins_at(engine: Engine, start: FeedStart) -> bool:
+    """Tell whether the state follows a feed from a start on, which no other feed of that name has had."""
+    statement = text(
+        "select exists (select from feed_position where feed = :feed and topic = :topic "
+        "and source_position @> cast(:kept as jsonb) - 'first')"
+    )
+    told = {"feed": start.feed, "topic": start.topic, "kept": json.dumps(dict(start.source_position))}
+    with engine.connect() as connection:
+        return bool(connection.execute(statement, told).scalar())
 
 
 def put_fault(engine: Engine, feed: str, fault: str | None) -> None:

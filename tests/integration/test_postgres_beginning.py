@@ -6,13 +6,22 @@ import re
 from contextlib import closing
 from threading import Event
 
+import psycopg2
 import pytest
 from prometheus_client import CollectorRegistry
 
 from service.config import Settings
 from service.core.errors import FeedError, RecordError, SourceError
-from service.feed_wiring import drop_attributes, feed_address, is_followed, make_consumer, rename_attribute
+from service.feed_wiring import (
+    drop_attributes,
+    feed_address,
+    is_followed,
+    make_consumer,
+    new_postgres_feed,
+    rename_attribute,
+)
 from service.observe import ConsumerObserver
+from service.store.feed_start import FeedStart, put_feed_start
 from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_slot import drop, new_slot
@@ -80,6 +89,32 @@ def test_what_was_made_is_dropped_when_the_bootstrap_fails(followed_url: str) ->
         raise ZeroDivisionError
     for catalog in ("pg_publication", "pg_replication_slots where database = current_database()"):
         assert states.query(followed_url, f"select count(*) from {catalog}") == [(0,)]
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_slot_from_which_the_state_begins_stays_though_what_follows_fails(
+    followed_url: str, database_url: str, has_begun: bool
+) -> None:
+    """Behind a bootstrap's commit it only tidies up; the position that a slot before had is none of this one's."""
+    run(followed_url, SHOP)
+    begin(database_url, followed_url)
+
+    def fail_behind_the_beginning() -> None:
+        with new_postgres_feed(database_url, followed_url, NAME, (), replace=True) as told:
+            start = FeedStart.parse(next(one for one in told if "feed-start" in one).partition("=")[2])
+            with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
+                if has_begun:
+                    put_feed_start(cursor, start, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_behind_the_beginning()
+    slots = "select count(*) from pg_replication_slots where database = current_database()"
+    assert states.query(followed_url, slots) == [(int(has_begun),)]
+    if has_begun:
+        run(followed_url, "INSERT INTO s.customers VALUES (99, 'new')")
+        follow(database_url, followed_url)
+        require_equal(database_url, followed_url)
 
 
 def test_a_slot_of_somebody_else_is_not_taken(followed_url: str, database_url: str) -> None:

@@ -65,7 +65,7 @@ def changes(rng: random.Random, number: int) -> list[str]:
 
 def begun(spark: SparkSession, followed_url: str, database_url: str) -> None:
     run(followed_url, *TABLES)
-    with feed_wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
+    with feed_wiring.new_postgres_feed(database_url, followed_url, NAME, (), replace=False) as told:
         given = parse_arguments([followed_url, "--name", NAME, "--database-url", database_url, *told])
         options = Options(
             followed_url, NAME, database_url, snapshot=given.snapshot, feed_start=given.feed_start, published=True

@@ -53,7 +53,7 @@ def test_a_database_that_sends_keys_alone_is_followed(
     """Texts that stand for NULL may be in its keys as well."""
     rng = random.Random(5)
     run(followed_url, *TABLES)
-    with feed_wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
+    with feed_wiring.new_postgres_feed(database_url, followed_url, NAME, (), replace=False) as told:
         given = parse_arguments([followed_url, "--name", NAME, "--database-url", database_url, *told])
         run(followed_url, *changes(rng, 20))  # behind the snapshot
         options = Options(
