@@ -14,6 +14,9 @@ from typing import TextIO
 from service.core.errors import SourceError
 from service.signals import handling_signals
 
+STOPPED = frozenset({128 + signal.SIGINT, 128 + signal.SIGTERM})
+"""Exit codes of a job that was asked to end."""
+
 SAID_BYTES = 4000
 """How much of the end of what a job said is kept."""
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from service import wiring
 from service.bootstrap_command import spark_bootstrap
 from service.core.errors import NotFoundError
+from service.job_process import STOPPED
 from service.terminal import out
 from service.usecases import queries
 from service.usecases.verify import verify as verify_state
@@ -58,6 +59,8 @@ def verify(
                 continue
             out.print(Text(f"I4  recomputing {one.name} from {place}"))
             ended = spark_bootstrap(url, settings, address, ["--name", one.name, "--check"])
+            if ended in STOPPED:
+                raise typer.Exit(ended)
             out.print("      [green]equal[/]" if ended == 0 else "      [bold red]it differs, or could not be read[/]")
             broken += ended != 0
     if given:

@@ -18,8 +18,9 @@ import httpx
 import psutil
 import pytest
 
-from service import cli
+from service import cli, verify_command
 from service.core.sketches.column import ColumnSketch
+from service.job_process import run_attached
 from service.store import migrate
 from service.store.tables import SCHEMA_REVISION
 from tests import states
@@ -159,6 +160,18 @@ def test_verify_ends_with_1_on_a_damaged_state(stream: Stream, subsetd: Command,
     code, out, _ = subsetd.ended("verify", "--sql-only")
     assert code == 1
     assert "s.orders.customer ⊆ s.customers.id holds and is not served" in out
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_verify_that_is_stopped_recomputes_no_other_source_and_finds_nothing_wrong(
+    stream: Stream, subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A job hears of the signal in place of the command, whose code is the job's."""
+    states.execute(database_url, ANOTHER_SOURCE)
+    stopped = [sys.executable, "-c", f"raise SystemExit({code})"]
+    monkeypatch.setattr(verify_command, "spark_bootstrap", lambda *_: run_attached(stopped, []))
+    ended, out, _ = subsetd.ended("verify", "--source=s=/s", "--source=other=/other")
+    assert (ended, out.count("recomputing"), "differs" in out) == (code, 1, False)
 
 
 def test_verify_recomputes_no_source_that_was_followed_before_another_one_was_read(
