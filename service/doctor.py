@@ -22,7 +22,7 @@ from service.core.errors import FeedError, SourceError, StateError
 from service.scheduler import next_time
 from service.store.doctor_facts import read_database, read_feeds, read_operation
 from service.store.preflight_facts import read_source_facts, read_state_facts
-from service.stream.postgres_address import parse_address
+from service.stream.postgres_address import parse_address, source_of
 from service.usecases.doctor import DiskFacts, FeedFacts, Gathered, OperationFacts, diagnose, stands_still
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level, StateFacts, TopicFacts
@@ -106,8 +106,10 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
         has_records = waiting > sum(len(topic.ends) for topic in topics)
         return FeedFacts(name, False, waiting, has_records=has_records, gone=gone), told
     if address.startswith("postgres"):
-        source = parse_address(address)
-        seen = read_source_facts(source.url)
+        # What the state keeps has no password; the setting may.
+        is_set = settings.feed is not None and source_of(settings.feed) == source_of(name)
+        source = parse_address(settings.feed if settings.feed is not None and is_set else address)
+        seen = read_source_facts(source.url, "SUBSETD_FEED")
         slots = [slot for slot in seen.slots if slot.name == source.slot]
         if not slots:
             return FeedFacts(name, False, lost=f"its slot {source.slot} is gone from the {source.place}"), []

@@ -73,15 +73,18 @@ from pg_publication p left join pg_publication_tables t using (pubname) order by
 """
 
 
-def read_source_facts(url: str) -> SourceFacts:
-    """Look at a Postgres; raise SourceError when it is away or does not let itself be looked at."""
+def read_source_facts(url: str, told_by: str = "--source") -> SourceFacts:
+    """Look at a Postgres; raise SourceError when it is away or does not let itself be looked at.
+
+    `told_by` is the option or setting that has its address.
+    """
     try:
         with connect(url, "subsetd preflight") as connection:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 return _read_source(cursor, url)
     except StateError as error:
-        raise SourceError(str(error).replace("SUBSETD_DATABASE_URL", "--source")) from error
+        raise SourceError(str(error).replace("SUBSETD_DATABASE_URL", told_by)) from error
     except psycopg2.Error as error:
         raise SourceError(f"The {place(parse_address(url))} does not let itself be looked at: {error}") from error
 

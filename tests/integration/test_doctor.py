@@ -357,6 +357,20 @@ def test_a_slot_that_is_gone_and_one_that_nobody_reads(
         assert look()["feed postgres:away"].level is Level.FAIL
 
 
+def test_a_followed_database_is_asked_by_the_setting_which_may_have_its_password(
+    database_url: str, followed_url: str, stream: Stream, look: Look
+) -> None:
+    address = parse_source(f"{followed_url}&name=away")
+    with new_slot(address, [], replace=False):
+        raise_away(database_url)
+        assert look()["feed postgres:away"].found.endswith("correct SUBSETD_FEED; nothing was lost.")
+        for feed in (f"{followed_url}&name=other", "file:/feed"):
+            assert look(feed=feed)["feed postgres:away"].found.endswith("correct SUBSETD_FEED; nothing was lost.")
+        found = look(feed=f"{followed_url}&name=away")
+        assert "feed postgres:away" not in found or found["feed postgres:away"].level is not Level.FAIL
+        assert "is read by nobody" in found[f"slot {address.slot}"].found
+
+
 def follow_to_the_end(database_url: str, address: str) -> None:
     Consumer(
         PostgresWriter(database_url),
