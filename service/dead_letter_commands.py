@@ -23,8 +23,15 @@ HEADER = ["id", "feed", "topic", "partition", "offset", "version", "message", "r
 
 @app.callback()
 def _list_by_default(context: typer.Context, feed: FeedOption = None, format_: FormatOption = Format.TABLE) -> None:
-    if context.invoked_subcommand is None:
+    command = context.invoked_subcommand
+    if command is None:
         list_(feed, format_)
+    elif feed is not None or format_ is not Format.TABLE:
+        raise typer.BadParameter(
+            "--feed and --format are of the list: `subsetd dead-letters list --feed FEED` shows the ids, by which the "
+            "others take records",
+            param_hint=command,
+        )
 
 
 @app.command("list")

@@ -54,6 +54,18 @@ def set_aside(url: str, stream: Stream) -> None:
     consume(url, stream, on_error=ErrorPolicy.SET_ASIDE)
 
 
+@pytest.mark.parametrize("told", [["--feed", "kafka:one"], ["--format", "json"]])
+@pytest.mark.parametrize("command", [["retry", "--all"], ["drop", "1"], ["show", "1"], ["list"]])
+def test_what_is_said_of_the_list_before_another_command_is_refused_and_not_passed_over(
+    database_url: str, stream: Stream, told: list[str], command: list[str]
+) -> None:
+    stream.write(b"{")
+    set_aside(database_url, stream)
+    before = letters(database_url)
+    subsetd(*told, *command, code=2)
+    assert letters(database_url) == before != []
+
+
 def test_a_letter_keeps_its_record_byte_for_byte(database_url: str, stream: Stream) -> None:
     record = b'{"op": "c", "source": {"schema": "s", "table": "orders"}, "after": {"id": "\xff\\u0000"}}'
     stream.write(record)
