@@ -90,15 +90,15 @@ class Asking(Polled):
 
     def depends_on_uploads(self, snapshot: StateSnapshot) -> None:
         """Name the answer after what is uploaded as well, which is no part of a version."""
-        tag = snapshot.uploads_tag()
-        if tag:
-            self.name_answer(f"{snapshot.head.version}-{tag}")
+        self._name_further_if(snapshot.uploads_tag())
+
+    def depends_on_sketches(self, snapshot: StateSnapshot) -> None:
+        """Name the answer after how far the sketches' compactor is as well, who makes no version."""
+        self._name_further_if(snapshot.sketches_tag())
 
     def depends_on_upkeep(self, snapshot: StateSnapshot) -> None:
         """Name the answer after what commands change beside versions: which letters and feeds there are, and pause."""
-        tag = snapshot.upkeep_tag()
-        if tag:
-            self.name_answer(f"{snapshot.head.version}-{tag}")
+        self._name_further_if(snapshot.upkeep_tag())
 
     def depends_on_servers(self, away: Sequence[str]) -> None:
         """Name the answer after which servers of shards are away as well, when all else is in its name."""
@@ -109,6 +109,10 @@ class Asking(Polled):
         """Name the answer after where the history begins as well, which moves on without a new version."""
         if snapshot.head.first_version > 1:
             self.name_further(f"h{snapshot.head.first_version}")
+
+    def _name_further_if(self, tag: str) -> None:
+        if tag:
+            self.name_further(tag)
 
 
 def who_says(request: Request, said: str) -> str:

@@ -10,11 +10,11 @@ from starlette.exceptions import HTTPException
 
 from service.api import coefficient_schemas as shapes
 from service.api import cursors, examples, matrices
-from service.api.asking import Asked, DependentPath, ReferencedPath, column_from_path
+from service.api.asking import Asked, Asking, DependentPath, ReferencedPath, column_from_path
 from service.api.problems import documented
 from service.usecases import coefficients
 from service.usecases.answers import AttributeFilter, UploadedSketch
-from service.usecases.coefficient_table import Method, Question
+from service.usecases.coefficient_table import EXACT, Method, Question
 from service.usecases.ports import StateSnapshot
 from service.usecases.sketched_columns import choice_of, resolve
 
@@ -40,8 +40,7 @@ def list_coefficients(
     after = COEFFICIENTS.decode(question.cursor)
     with asked.snapshot() as snapshot:
         wanted = _question(snapshot, question, question.min_coefficient)
-        if any(one.has_uploads for one in (wanted.dependents, wanted.referenced)):
-            asked.depends_on_uploads(snapshot)
+        _name_answer(asked, snapshot, wanted)
         if question.dependent is not None and question.referenced is not None:
             pair = resolve(snapshot, question.dependent), resolve(snapshot, question.referenced)
             page = coefficients.CoefficientPage([coefficients.pair(snapshot, *pair, wanted.method)], None, {})
@@ -75,8 +74,7 @@ def get_matrix(request: Request, asked: Asked, question: Annotated[shapes.Matrix
         raise HTTPException(406, f"A matrix is to be had as {matrices.CSV} or {matrices.ARROW}: name one in Accept.")
     with asked.snapshot() as snapshot:
         wanted = _question(snapshot, question, None)
-        if any(one.has_uploads for one in (wanted.dependents, wanted.referenced)):
-            asked.depends_on_uploads(snapshot)
+        _name_answer(asked, snapshot, wanted)
         asked.depends_on_accept("csv" if media_type == matrices.CSV else "arrow")
         asked.stop_if_known()
         matrix = coefficients.matrix(snapshot, wanted, question.plane)
@@ -107,6 +105,7 @@ def compare(
     """Give one pair's coefficient by every method, each with its interval, and say what the two sketches are."""
     with asked.snapshot() as snapshot:
         pair = column_from_path(snapshot, dependent), column_from_path(snapshot, referenced)
+        asked.depends_on_sketches(snapshot)
         if any(isinstance(one, UploadedSketch) for one in pair):
             asked.depends_on_uploads(snapshot)
         found = coefficients.compare(snapshot, *pair, question.level)
@@ -124,3 +123,11 @@ def _question(snapshot: StateSnapshot, asked: shapes.PairsQuestion, threshold: f
         threshold,
         asked.min_distinct,
     )
+
+
+def _name_answer(asked: Asking, snapshot: StateSnapshot, wanted: Question) -> None:
+    """Name the answer after what it is made of beside the version."""
+    if wanted.method.name != EXACT:
+        asked.depends_on_sketches(snapshot)
+    if any(one.has_uploads for one in (wanted.dependents, wanted.referenced)):
+        asked.depends_on_uploads(snapshot)

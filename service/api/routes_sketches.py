@@ -46,6 +46,7 @@ def list_sketches(asked: Asked, question: Annotated[schemas.PageQuestion, Query(
     """List the sketches of attributes, in their order, then the uploaded ones by name, each with what it tells."""
     after = SKETCHES.decode(question.cursor)
     with asked.snapshot() as snapshot:
+        asked.depends_on_sketches(snapshot)
         asked.depends_on_uploads(snapshot)
         asked.stop_if_known()
         page = sketched_columns.sketches(snapshot, after, question.limit)
@@ -74,6 +75,8 @@ def download_sketch(asked: Asked, column: ColumnPath, _: Annotated[schemas.Quest
         found = column_from_path(snapshot, column)
         if isinstance(found, UploadedSketch):
             asked.depends_on_uploads(snapshot)
+        else:
+            asked.depends_on_sketches(snapshot)
         sketch = sketched_columns.read_sketch(snapshot, found)
         asked.stop_if_known()
     return Response(sketch.to_bytes(), media_type=BYTES, headers=asked.headers)

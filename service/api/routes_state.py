@@ -28,6 +28,7 @@ def get_state(request: Request, asked: Asked, _: Annotated[schemas.Question, Que
     """Describe the state: version, counts, sources, and up to where each feed is applied."""
     with asked.snapshot() as snapshot:
         asked.depends_on_upkeep(snapshot)
+        asked.depends_on_sketches(snapshot)
         away = list(request.app.state.shards_away())
         asked.depends_on_servers(away)
         asked.stop_if_known()

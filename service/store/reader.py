@@ -49,7 +49,7 @@ from service.store.reader_sql import (
     name_in,
 )
 from service.store.shard_reading import Elsewhere, gathered, lock_records
-from service.store.sketch_reading import stream_hashes, stream_sketches
+from service.store.sketch_reading import read_upkeep_tag, stream_hashes, stream_sketches
 from service.usecases.activity import Activity, Minute
 from service.usecases.answers import (
     AttributeFilter,
@@ -255,6 +255,10 @@ class PostgresSnapshot:
     def sketches(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ColumnSketch | str]]:
         """Give the sketches of these attributes, or why one is not to be had, by (attribute_id)."""
         return stream_sketches(self._connection, attribute_ids)
+
+    def sketches_tag(self) -> str:
+        """Name what a compactor has changed in sketches beside versions; an empty text when nothing is left to it."""
+        return read_upkeep_tag(self._connection)
 
     def hashes(self, attribute_id: int, count: int) -> Iterator[UInt64s]:
         """Give the hashes of an attribute's `count` values, in portions and no order."""

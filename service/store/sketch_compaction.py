@@ -1,8 +1,9 @@
 """Own the compaction of the sketches' log: folding it into the sketches, and reading smallest hashes again.
 
-Each step is a transaction of its own beside the consumer's, of which no reader sees a difference: it sees one version
-and writes what is true of it. Where somebody else wrote a sketch meanwhile (a truncate, a bootstrap), Postgres lets it
-fail (REPEATABLE READ), and it is taken again.
+Each step is a transaction of its own beside the consumer's, after which the sketches are of the same values: it sees
+one version and writes what is true of it. How many smallest hashes there are may differ (`read_upkeep_tag`). Where
+somebody else wrote a sketch meanwhile (a truncate, a bootstrap), Postgres lets it fail (REPEATABLE READ), and it is
+taken again.
 """
 
 from __future__ import annotations

@@ -36,6 +36,15 @@ where version > :after and (cast(:until as bigint) is null or version <= :until)
 """
 
 
+# The log from its beginning on, and how many sketches are to be read again. Without a new version a folding only takes
+# away the beginning, and a rescan one of these: so no two are of different sketches.
+UPKEEP = """
+select concat_ws('-',
+    (select 's' || min(version) from sketch_change),
+    (select 'r' || count(*) from sketch where needs_rescan having count(*) > 0))
+"""
+
+
 # The index of each partition has both columns: no record is read.
 KEYS = (
     """
@@ -94,6 +103,15 @@ def read_changes(connection: Connection, after: int, until: int | None = None) -
     """Read what the versions behind one (and up to another) changed, by version."""
     rows = connection.execute(text(CHANGES), {"after": after, "until": until})
     return [(version, SketchChanges.from_bytes(bytes(changes))) for version, changes in rows]
+
+
+def read_upkeep_tag(connection: Connection) -> str:
+    """Name how far a compactor is; an empty text when nothing is left to it.
+
+    Of one version it changes what smallest hashes tell: where they are read again there are more of them, and where
+    parts of the log are folded fewer may be left than by all of it at once.
+    """
+    return str(connection.execute(text(UPKEEP)).scalar_one())
 
 
 def build_sketches(

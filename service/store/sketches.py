@@ -2,7 +2,7 @@
 
 A sketch at version V is its stored bytes and, on top, what `sketch_change` says of the versions behind its own up to V.
 So a batch adds one row to a log, and the sketches are written again only when a compactor folds the log into them
-(store/sketch_compaction.py), which changes nothing that anybody reads.
+(store/sketch_compaction.py), which makes no version: they are of the same values as before.
 """
 
 from __future__ import annotations

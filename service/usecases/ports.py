@@ -125,6 +125,9 @@ class StateSnapshot(Protocol):
     def sketches(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ColumnSketch | str]]:
         """Give the sketches of these attributes, or why one is not to be had, by (attribute_id)."""
 
+    def sketches_tag(self) -> str:
+        """Name what a compactor has changed in sketches beside versions; an empty text when nothing is left to it."""
+
     def hashes(self, attribute_id: int, count: int) -> Iterator[UInt64s]:
         """Give the hashes of an attribute's `count` values, in portions and no order.
 

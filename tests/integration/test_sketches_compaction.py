@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import psycopg2
 import pytest
 from sqlalchemy import event
@@ -24,6 +25,7 @@ from service.usecases.compact_sketches import SketchCompactor
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.integration.serving import app_over, serving
 from tests.states import Tables
 from tests.waiting import wait_for
 
@@ -110,6 +112,45 @@ def test_a_column_of_which_most_goes_has_its_smallest_hashes_read_again(
     assert served(database_url) == ({}, 0)
     assert all(sketches(database_url).by_id[i].hashes is not None for (i,) in short)
     assert states.read(database_url) == states.expected(stream.tables)
+
+
+OF_SKETCHES = [
+    "state",
+    "sketches",
+    "sketches/s.orders.id",
+    "coefficients?method=bottom-k",
+    "coefficients?method=bottom-k&top=3",
+    "coefficients?method=bottom-k&dependent=s.orders.id&referenced=s.orders.customer",
+    "coefficients/matrix?method=bottom-k",
+    "coefficients/s.orders.id/s.orders.customer",
+]
+
+
+def test_an_answer_that_a_compaction_changes_is_not_told_to_be_as_it_was(
+    database_url: str, stream: Stream, log: PostgresSketchLog
+) -> None:
+    """No version follows in a quiet feed, so that a client would keep an old answer for ever."""
+    present = sorted((+stream.tables.rows["orders"]).elements(), key=str)
+    for row in present[5:]:
+        stream.change("orders", row, None)
+    consume(database_url, stream)
+    engine = make_engine(database_url, "test-compaction")
+    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1/", timeout=60) as client:
+        known = {path: client.get(path) for path in OF_SKETCHES}
+        changed = set()
+        for step in (lambda: log.fold(0), lambda: log.fold(ALL), log.rescan, log.rescan):
+            assert step() not in (None, False)
+            for path, before in known.items():
+                now = client.get(path)
+                again = client.get(path, headers={"If-None-Match": before.headers["ETag"]})
+                assert again.status_code == 200 or now.content == before.content, path
+                assert client.get(path, headers={"If-None-Match": now.headers["ETag"]}).status_code == 304
+                changed |= {path} if now.content != before.content else set()
+                known[path] = now
+        assert changed == set(OF_SKETCHES)
+        exact = client.get("coefficients?method=exact")
+        assert exact.headers["ETag"] == f'"{exact.json()["version"]}"', "it is made of no sketch"
+    engine.dispose()
 
 
 def test_a_compaction_that_a_truncate_overtakes_leaves_the_truncate_as_it_is(
