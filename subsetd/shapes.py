@@ -475,6 +475,7 @@ class KeyEvidence(TypedDict):
     against: list[str]
     verdict: Verdict | None
     version: int
+    missing_values_version: int | None
     evidence: dict[str, Any]
 
 

@@ -138,7 +138,10 @@ class DeclaredKeysPage(Paged):
 
 
 class KeyEvidence(KeyCandidate):
-    version: int
+    version: int = Field(description="the one state version that the candidate was found in")
+    missing_values_version: int | None = Field(
+        description="the state version that `missing_values` were read in, as the finding named none; null: its own"
+    )
     evidence: dict[str, Any] = Field(
         description="inclusion with its interval and some of the missing values; distribution: randomness, its error, "
         "and the shares of both sides by cell of the key's quantiles; names: how alike they are, by part; coverage of "
@@ -146,9 +149,10 @@ class KeyEvidence(KeyCandidate):
     )
 
     @classmethod
-    def at(cls, version: int, one: kept_candidates.Candidate) -> KeyEvidence:
-        """Show a candidate that was found in this version."""
-        return cls.model_validate({**_fields(one), "version": version, "evidence": one.evidence})
+    def at(cls, version: int, one: kept_candidates.Candidate, missing_values_version: int | None) -> KeyEvidence:
+        """Show a candidate that was found in this version, and values that were missing in another one."""
+        told = {"version": version, "missing_values_version": missing_values_version, "evidence": one.evidence}
+        return cls.model_validate({**_fields(one), **told})
 
 
 def _fields(one: kept_candidates.Candidate) -> dict[str, Any]:

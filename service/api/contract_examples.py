@@ -61,6 +61,7 @@ CANDIDATE = {
 EVIDENCE = {
     **CANDIDATE,
     "version": 3,
+    "missing_values_version": None,
     "evidence": {
         "inclusion": {
             "coefficient": 0.9888888888888889,

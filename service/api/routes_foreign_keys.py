@@ -84,8 +84,8 @@ def explain_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestio
         sides = side_named(snapshot, question.dependent), side_named(snapshot, question.referenced)
         found = answers.candidate(snapshot, refresh, ForeignKey.of(sides[0].names, sides[1].names))
         asked.stop_if_known()
-        found = answers.with_missing(snapshot, found)
-    return shapes.KeyEvidence.at(refresh.version, found)
+        found, read_in = answers.with_missing(snapshot, found)
+    return shapes.KeyEvidence.at(refresh.version, found, read_in)
 
 
 @router.get(

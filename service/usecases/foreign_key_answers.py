@@ -169,17 +169,21 @@ def candidate(snapshot: StateSnapshot, refresh: Refresh, foreign_key: ForeignKey
     return found[0]
 
 
-def with_missing(snapshot: StateSnapshot, found: Candidate) -> Candidate:
-    """Name values that are missing now where the finding named none; the snapshot must be opened `with_values`."""
+def with_missing(snapshot: StateSnapshot, found: Candidate) -> tuple[Candidate, int | None]:
+    """Name values that are missing now where the finding named none; the snapshot must be opened `with_values`.
+
+    Gives the version that they were read in, too: the values of the finding's own are no more. None where it named all.
+    """
     inclusion = found.evidence["inclusion"]
     if inclusion["missing_values"] or not inclusion["missing"]:
-        return found
+        return found, None
     own, key = (attribute_of(snapshot, side) for side in found.foreign_key)
     if own is None or key is None or not (has_values(own) and has_values(key)):
-        return found
+        return found, None
     missing = snapshot.missing_values(own.attribute_id, key.attribute_id, None, MISSING_VALUES)
     values = [one.value for one in missing if one.value is not None]
-    return replace(found, evidence={**found.evidence, "inclusion": {**inclusion, "missing_values": values}})
+    told = replace(found, evidence={**found.evidence, "inclusion": {**inclusion, "missing_values": values}})
+    return told, snapshot.head.version
 
 
 def no_candidate(foreign_key: ForeignKey, method: Method, version: int) -> UnknownForeignKeyError:

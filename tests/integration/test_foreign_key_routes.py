@@ -210,6 +210,30 @@ def test_missing_values_are_named_also_of_what_is_not_suggested(database_url: st
             assert told["evidence"]["inclusion"]["missing_values"] == [value]
 
 
+def test_the_version_that_missing_values_are_read_in_is_told(database_url: str) -> None:
+    """Those that the finding named are of its version, and have no other."""
+    shop = Tables({"key": ["id"], "rest": ["id"], "near": ["key_id"]})
+    shop.add("key", *([str(i)] for i in range(10, 30)))
+    shop.add("rest", *([str(i)] for i in range(10, 30)), ["99"])
+    shop.add("near", *([str(i)] for i in range(11, 31)))
+    with asking(database_url, shop) as client:
+        assert client.post(f"{KEYS}/refreshes", json={"method": "names"}).status_code == 201
+        states.execute(
+            database_url,
+            "insert into state_version (version, generation, kind) select version + 1, generation, 'batch' "
+            "from state_version order by version desc limit 1",
+        )
+        told = {}
+        for key in "key", "rest":
+            sides = {"dependent": "s.near.key_id", "referenced": f"s.{key}.id"}
+            told[key] = found(client, f"{KEYS}/evidence", method="names", **sides)
+            assert (told[key]["version"], told[key]["evidence"]["inclusion"]["missing_values"]) == (1, ["30"])
+    assert {key: (one["suggested"], one["missing_values_version"]) for key, one in told.items()} == {
+        "key": (True, None),
+        "rest": (False, 2),
+    }
+
+
 def test_each_reason_that_speaks_against_a_candidate_is_told(database_url: str) -> None:
     ids = [[str(number)] for number in range(1, 31)]
     shop = Tables(
