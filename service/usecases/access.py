@@ -201,10 +201,13 @@ class AccessControl:
         if self._environment_key is not None:
             return True
         try:
-            self._wants_keys = self._store.has_keys()
+            found = self._store.has_keys()
         except StateError:
             if self._wants_keys is None:
                 raise
+        else:
+            with self._keeping:  # a key may have been made here since this began to look
+                self._wants_keys = self._wants_keys or found
         self._looked_at = self._monotonic()
         return bool(self._wants_keys)
 
@@ -269,7 +272,8 @@ class AccessControl:
         key = f"subsetd_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
         expires_at = None if lifetime is None else self._now() + lifetime
         made = self._store.add_key(name, scope, prefix, _sha256(key.encode()), expires_at)
-        self._wants_keys = True
+        with self._keeping:
+            self._wants_keys = True
         return made, key
 
     def keys(self, after: int, limit: int) -> list[ApiKey]:

@@ -286,6 +286,23 @@ def test_without_any_key_all_is_open_until_there_is_one(database_url: str, clock
         assert here.get("/api/v1/state").status_code == 401, "to revoke the last key opens nothing"
 
 
+def test_a_key_that_is_made_while_another_looks_for_one_is_wanted_at_once(
+    database_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(database_url, clock, None) as (client, access):
+        has_keys = access._store.has_keys
+
+        def overtaken() -> bool:
+            found = has_keys()
+            access.create("first", Scope.ADMIN, None)
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(access._store, "has_keys", overtaken)
+            assert client.get("/api/v1/state").status_code == 401
+        assert client.get("/api/v1/state").status_code == 401
+
+
 def test_without_a_key_a_name_of_somebody_else_is_refused(database_url: str, clock: Clock) -> None:
     """The page of a host whose name is made to lead to this machine asks by that name."""
     with served(database_url, clock, None) as (client, _):
