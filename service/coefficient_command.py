@@ -13,7 +13,7 @@ from service.terminal import PAIR_HEADER, Format, FormatOption, err, print_rows,
 from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
 from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
 from service.usecases.coefficients import refuse_trivial
-from service.usecases.sketched_columns import UPLOADED, choice_of, choose, name_of, resolve
+from service.usecases.sketched_columns import UPLOADED, choices_of, choose, name_of, resolve
 
 NUMBERS = ["phi", "low", "high", "method", "exact"]
 
@@ -55,9 +55,9 @@ def coefficients(
         wiring.make_reader(engine).snapshot() as snapshot,
     ):
         of_dependent = AttributeFilter(schema=schema, table=table, contains=contains)
+        sides = (dependent, of_dependent), (referenced, AttributeFilter(table=referenced_table))
         question = Question(
-            choice_of(snapshot, dependent, of_dependent, with_uploaded),
-            choice_of(snapshot, referenced, AttributeFilter(table=referenced_table), with_uploaded),
+            *choices_of(snapshot, *sides, with_uploaded),
             Method(method, level),
             0.0 if top is not None and min_coefficient is None else min_coefficient,
             min_distinct,

@@ -149,14 +149,14 @@ def column_from_path(snapshot: StateSnapshot, segment: str) -> ColumnInfo:
 
 def sides(snapshot: StateSnapshot, asked: schemas.PairQuestion) -> tuple[AttributeFilter, AttributeFilter]:
     """Choose the two sides of pairs by what was asked."""
+    named = [None if one is None else queries.resolve(snapshot, one) for one in (asked.dependent, asked.referenced)]
+    arity = queries.arity_of_pairs(filter(None, named), asked.arity)
     return (
-        _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table, asked.arity),
-        _side(snapshot, asked.referenced, asked.referenced_schema, asked.referenced_table, asked.arity),
+        _side(named[0], asked.dependent_schema, asked.dependent_table, arity),
+        _side(named[1], asked.referenced_schema, asked.referenced_table, arity),
     )
 
 
-def _side(
-    snapshot: StateSnapshot, name: str | None, schema: str | None, table: str | None, arity: int
-) -> AttributeFilter:
-    attribute_id = None if name is None else queries.resolve(snapshot, name).attribute_id
+def _side(named: AttributeInfo | None, schema: str | None, table: str | None, arity: int) -> AttributeFilter:
+    attribute_id = None if named is None else named.attribute_id
     return AttributeFilter(schema=schema, table=table, attribute_id=attribute_id, arity=arity)

@@ -16,7 +16,7 @@ from service.usecases import coefficients
 from service.usecases.answers import AttributeFilter, UploadedSketch
 from service.usecases.coefficient_table import EXACT, Method, Question
 from service.usecases.ports import StateSnapshot
-from service.usecases.sketched_columns import choice_of, resolve
+from service.usecases.sketched_columns import choices_of, resolve
 
 router = APIRouter(prefix="/api/v1/coefficients", tags=["inclusion coefficients"])
 
@@ -116,9 +116,9 @@ def compare(
 def _question(snapshot: StateSnapshot, asked: shapes.PairsQuestion, threshold: float | None) -> Question:
     dependents = AttributeFilter(schema=asked.dependent_schema, table=asked.dependent_table)
     referenced = AttributeFilter(schema=asked.referenced_schema, table=asked.referenced_table)
+    sides = (asked.dependent, dependents), (asked.referenced, referenced)
     return Question(
-        choice_of(snapshot, asked.dependent, dependents, asked.with_uploaded),
-        choice_of(snapshot, asked.referenced, referenced, asked.with_uploaded),
+        *choices_of(snapshot, *sides, asked.with_uploaded),
         Method(asked.method, asked.level),
         threshold,
         asked.min_distinct,

@@ -60,7 +60,9 @@ class SidesQuestion(Question):
 
 
 class PairQuestion(SidesQuestion, PageQuestion):
-    arity: int = Field(1, ge=1, le=MOST_PARTS, description=f"between {ARITY}")
+    arity: int | None = Field(
+        None, ge=1, le=MOST_PARTS, description=f"between {ARITY}; not given: as a side that is named has, else 1"
+    )
 
 
 class UindsQuestion(PairQuestion):

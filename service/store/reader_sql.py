@@ -68,7 +68,7 @@ from (
 ATTRIBUTES = """
 select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
        s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
-       a.stale_version as stale_since, s.sketch_only, a.shown_characters
+       a.stale_version as stale_since, s.sketch_only, a.shown_characters, coalesce(cardinality(a.parts), 1) as arity
 from attribute a join source s using (source_id)
 where a.dropped_version is null and {where}
 order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit

@@ -139,7 +139,7 @@ class AttributeInfo(AttributeRef):
 
     From version `stale_since` on it is not kept current: its source has it no longer, or never sent all of it.
     Of a `sketch_only` attribute no values are stored, so that `distinct_count` is None. Of each value the first
-    `shown_characters` are kept and shown, None for all.
+    `shown_characters` are kept and shown, None for all. Of tuples `arity` is the number of their columns.
     """
 
     source: str
@@ -154,6 +154,7 @@ class AttributeInfo(AttributeRef):
     stale_since: int | None = None
     sketch_only: bool = False
     shown_characters: int | None = None
+    arity: int = 1
 
     @property
     def is_unique(self) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -88,6 +88,14 @@ def resolve(snapshot: StateSnapshot, full_name: str) -> AttributeInfo:
     if len(found) > 1:
         raise AmbiguousNameError(full_name, found)
     return found[0]
+
+
+def arity_of_pairs(named: Iterable[AttributeInfo], asked: int | None = None) -> int:
+    """Give of how many columns both sides of pairs are: as is asked, else as one that is named has, else 1.
+
+    A tuple equals no value of a column, and no tuple of more columns: nothing else is in it, and it is in nothing else.
+    """
+    return asked or next((one.arity for one in named), 1)
 
 
 def attributes(

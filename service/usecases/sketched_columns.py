@@ -97,17 +97,28 @@ def resolve(snapshot: StateSnapshot, name: str) -> ColumnInfo:
     raise queries.unknown_sketch(wanted)
 
 
-def choice_of(snapshot: StateSnapshot, name: str | None, chosen: AttributeFilter, with_uploaded: bool) -> Choice:
-    """Choose the column of a name, if it is one of these attributes or uploaded; without a name all of these.
+def choices_of(
+    snapshot: StateSnapshot,
+    dependent: tuple[str | None, AttributeFilter],
+    referenced: tuple[str | None, AttributeFilter],
+    with_uploaded: bool,
+) -> tuple[Choice, Choice]:
+    """Choose both sides of pairs: the column of a name, if it is one of these or uploaded; without a name all of these.
 
-    A side of pairs that nothing else chooses has, `with_uploaded`, all uploaded sketches as well.
+    Beside a tuple of columns that is named these are tuples of as many. A side that nothing else chooses has,
+    `with_uploaded`, all uploaded sketches as well.
     """
-    if name is None:
-        return Choice(chosen, None if with_uploaded and chosen == EVERY_ATTRIBUTE else ())
-    column = resolve(snapshot, name)
-    if isinstance(column, UploadedSketch):
-        return Choice(None, (column.name,))
-    return Choice(replace(chosen, attribute_id=column.attribute_id))
+    named = [None if name is None else resolve(snapshot, name) for name, _ in (dependent, referenced)]
+    arity = queries.arity_of_pairs(one for one in named if isinstance(one, AttributeInfo))
+    return _choice(named[0], dependent[1], arity, with_uploaded), _choice(named[1], referenced[1], arity, with_uploaded)
+
+
+def _choice(named: ColumnInfo | None, chosen: AttributeFilter, arity: int, with_uploaded: bool) -> Choice:
+    if isinstance(named, UploadedSketch):
+        return Choice(None, (named.name,))
+    if named is not None:
+        return Choice(replace(chosen, attribute_id=named.attribute_id))
+    return Choice(replace(chosen, arity=arity), None if with_uploaded and chosen == EVERY_ATTRIBUTE else ())
 
 
 def choose(snapshot: StateSnapshot, choice: Choice) -> list[ColumnInfo]:

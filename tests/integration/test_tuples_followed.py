@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import psycopg2
 import pytest
 from psycopg2.extras import execute_values
@@ -31,6 +32,7 @@ from service.usecases.verify import verify
 from tests import states
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
+from tests.integration.serving import app_over, serving
 from tests.shard_servers import spread
 from tests.states import Tables, key_of
 
@@ -413,4 +415,32 @@ def test_answers_leave_tuples_out_unless_their_arity_is_asked_for(database_url: 
         assert [(one.value, one.is_cut) for one in sorted(missing, key=lambda one: one.value)] == [
             ('["Ada","1"]', False), ('["Bob","2"]', False)
         ]  # fmt: skip
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("side", "other"), [("dependent", "referenced"), ("referenced", "dependent")])
+def test_who_names_a_tuple_asks_of_tuples_of_as_many_columns(
+    database_url: str, stream: Stream, side: str, other: str
+) -> None:
+    stream.change("customers", ["1", "Ada"], None)  # what was contained is no more
+    consume(database_url, stream)
+    engine = make_engine(database_url, "test")
+    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1/", timeout=60) as client:
+
+        def found(path: str, **asked: object) -> list[tuple[str, str]]:
+            answer = client.get(path, params=asked)
+            assert answer.status_code == 200, answer.text
+            return [(one["dependent"]["name"], one["referenced"]["name"]) for one in answer.json()["items"]]
+
+        for path, more in ("uinds", {"as_of": 1}), ("changes", {}):
+            pairs = found(path, arity=2, **more)
+            assert pairs
+            for name in {pair[side == "referenced"] for pair in pairs}:
+                expected = [pair for pair in pairs if pair[side == "referenced"] == name]
+                assert found(path, **{side: name}, **more) == expected
+                assert found(path, **{side: name, "arity": 1}, **more) == []
+                assert found(path, **{side: name, f"{other}_schema": "nowhere"}, **more) == []
+                shared = {pair[side != "referenced"] for pair in found("coefficients", **{side: name})}
+                assert shared
+                assert all("(" in one for one in shared)
     engine.dispose()
