@@ -17,6 +17,7 @@ from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
 from tests.browser.conftest import looking
+from tests.corpora import GivenCorpus, GivenTable
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import a_place, app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
@@ -97,6 +98,20 @@ def test_a_version_that_comes_is_shown_and_not_read_aloud(
         expect(page.locator("#link")).to_have_text("live, version 2")
         assert page.evaluate("heard") == 0
         expect(page.locator("[role=status], [aria-live]")).to_have_count(1)
+
+
+def test_the_generation_of_a_corpus_is_not_told_as_the_version_of_the_state(
+    browser: Browser, engine: Engine, database_url: str
+) -> None:
+    corpus = GivenCorpus(database_url)
+    corpus.refresh({(1, 2, 3)}, [GivenTable(0, "orders.csv", 0, ["id", "who"]), GivenTable(1, "people.csv", 2, ["id"])])
+    corpus.refresh({(0, 2, 3), (1, 2, 3)}, [])
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("graph?corpus=lake")
+        expect(page.locator("svg.graph")).to_be_visible()
+        expect(page.locator("#link")).to_have_text("live")
+        look.open("graph")
+        expect(page.locator("#link")).to_have_text("live, version 1")
 
 
 def test_a_page_that_is_paused_changes_when_that_is_wanted(

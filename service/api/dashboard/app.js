@@ -98,7 +98,7 @@ async function refresh() {
     const caller = await whoAsks();
     if (mine !== turn) return;
     if (greet(caller)) return refresh();
-    const version = Object.values(answers).find(isOfState)?.version;
+    const version = parameters.corpus ? undefined : Object.values(answers).find(isOfState)?.version; // a corpus has generations
     say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${plain(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
