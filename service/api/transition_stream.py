@@ -16,7 +16,7 @@ from service.api.schemas import Transition
 from service.core.errors import NotFoundError, StateError
 from service.usecases.answers import TransitionFilter
 from service.usecases.ports import StateReader, StateSnapshot
-from service.usecases.queries import UnknownVersionError, check_since
+from service.usecases.queries import check_since
 
 MOST_CLIENTS = 500
 LOOK_SECONDS = 0.25
@@ -78,7 +78,7 @@ def read_events(snapshot: StateSnapshot, after: Place) -> tuple[list[Event], boo
     """Read the transitions behind a place, at most PAGE, an event for each version; tell whether there are more.
 
     The last event of all names the state's version. A version with more than PAGE transitions comes in parts, and
-    its number alone is the id of the last part. Raises UnknownVersionError for a place that is newer than the state.
+    its number alone is the id of the last part. Raises NotFoundError as `check_since` does.
     """
     check_since(snapshot, after.version)
     is_whole = after == Place(after.version)
@@ -176,7 +176,7 @@ class TransitionStream:
     def head(self, after: Place | None) -> Place:
         """Give the state's own place, to be called from a thread; it may raise StateError.
 
-        Raises UnknownVersionError when the place of a client is newer.
+        Raises NotFoundError as `check_since` does of the place of a client.
         """
         with self._reader.snapshot() as snapshot:
             if after is not None:
@@ -247,8 +247,8 @@ class TransitionStream:
             while self._clients:
                 try:
                     events, has_more, goes_on = await run_in_threadpool(self._news_behind, ring.end)
-                except UnknownVersionError:
-                    return  # another state stands where this one was: clients have to look anew
+                except NotFoundError:
+                    return  # another state stands here, or history ends behind the ring: clients have to look anew
                 except StateError:
                     await asyncio.sleep(AWAY_SECONDS)
                     continue

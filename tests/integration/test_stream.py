@@ -208,6 +208,27 @@ def test_a_state_that_was_put_back_ends_the_streams_of_the_later_one(address: st
         assert list(events) == []
 
 
+def test_history_that_ends_in_front_of_what_was_sent_ends_the_streams(
+    app: FastAPI, address: str, database_url: str
+) -> None:
+    """Who comes back is told what is wrong, who is new is served, and no defect is logged."""
+    with following(address) as events:
+        assert next(events)["id"] == "1"
+        reading = app.state.stream._reading
+        states.execute(
+            database_url,
+            "insert into state_version (version, generation, kind) select n, 1, 'batch' from generate_series(2, 9) n;"
+            "delete from state_version where version < 8",
+        )
+        assert list(events) == []
+    wait_for(reading.done)
+    assert reading.exception() is None
+    gone = httpx.get(f"{address}{PATH}", headers={"Last-Event-ID": "1"}, timeout=60)
+    assert (gone.status_code, gone.json()["type"]) == (410, "/docs#history-gone")
+    with following(address) as events:
+        assert next(events)["id"] == "9"
+
+
 def test_the_ring_keeps_the_newest_of_versions_in_which_nothing_happened() -> None:
     """There are as many as batches: a service would grow by them for hours."""
     ring = Ring(Place(1))
