@@ -47,8 +47,16 @@ from spark_jobs.telling import telling_errors
 
 PART = pa.schema([("shard", pa.int32()), ("facts", pa.binary()), ("deltas", pa.binary())])
 PART_DDL = "shard int, facts binary, deltas binary"
-APPLIED = pa.schema([("facts", pa.binary()), ("shard", pa.int32()), ("told", pa.binary()), ("seconds", pa.float64())])
-APPLIED_DDL = "facts binary, shard int, told binary, seconds double"
+APPLIED = pa.schema(
+    [
+        ("facts", pa.binary()),
+        ("ranges", pa.int32()),
+        ("shard", pa.int32()),
+        ("told", pa.binary()),
+        ("seconds", pa.float64()),
+    ]
+)
+APPLIED_DDL = "facts binary, ranges int, shard int, told binary, seconds double"
 
 CELLS = pa.schema(
     [
@@ -150,8 +158,8 @@ class ShardTask:
 
     `behind` is the version that the shards had last of this session, None: what the state has each at. `expected` is
     where the state stands in each partition. Gives one row: what the ranges say, of the first shard
-    alone, and the shard's summary if the batch was applied, or, where its server is away, what it is to apply. Of
-    shards in `away` that is known before.
+    alone, how many they were, and the shard's summary if the batch was applied, or, where its server is away, what it
+    is to apply. Of shards in `away` that is known before.
     """
 
     places: Sequence[ShardPlace]
@@ -184,7 +192,7 @@ class ShardTask:
             batch = ShardBatch(self.number, behind, self.concluded, deltas, list(texts), self.uncounted)
             told = pickle.dumps(self._apply(place, batch))
         ranges = pickle.dumps(facts.ranges) if shard == 0 else None
-        return _batch([[ranges], [shard], [told], [time.process_time() - begun]], APPLIED)
+        return _batch([[ranges], [len(rows)], [shard], [told], [time.process_time() - begun]], APPLIED)
 
     def applies(self, facts: BatchFacts) -> bool:
         """Tell whether a batch is applied by the shards: all of them come to the same."""
@@ -237,8 +245,17 @@ class AppliedBatch(NamedTuple):
     seconds: Sequence[float]
 
 
-def applied(table: pa.Table) -> AppliedBatch:
-    """Read what the shards' tasks gave."""
+def applied(table: pa.Table, of: int) -> AppliedBatch:
+    """Read what the tasks of so many shards gave: nothing of a micro-batch without ranges.
+
+    Raises StateError unless all shards have had all ranges: what of it is applied is to be undone.
+    """
+    counts = table.column("ranges").to_pylist()
+    if counts and (len(counts) != of or len(set(counts)) > 1):
+        raise StateError(
+            f"Spark gave what {len(counts)} of {of} shards did with {min(counts)} to {max(counts)} ranges of a "
+            f"micro-batch, which all shards are to have whole: it is taken again."
+        )
     ranges: list[RangeFacts] = []
     summaries: list[ShardSummary] = []
     left: dict[int, Left] = {}

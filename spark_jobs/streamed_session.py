@@ -349,7 +349,7 @@ class StreamedSession(Session):
         """Let executors net the micro-batch and the shards apply it; gives what it says, and the shards' summaries."""
         net, shard = self._tasks()
         parts = map_in_arrow(frame, net, PART_DDL).repartitionById(len(shard.places), sf.col("shard"))
-        return applied(map_in_arrow(parts, shard, APPLIED_DDL).toArrow())  # type: ignore[arg-type]
+        return applied(map_in_arrow(parts, shard, APPLIED_DDL).toArrow(), len(shard.places))  # type: ignore[arg-type]
 
     def _tasks(self) -> tuple[NetTask, ShardTask]:
         """Make the two tasks of the next micro-batch: it is behind those that wait."""

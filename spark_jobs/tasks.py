@@ -49,9 +49,6 @@ from spark_jobs.row_images import ImageWriter
 from spark_jobs.sketches import merge_sketches, parts_of
 from spark_jobs.sources import Reader, SourceTable, Split
 from spark_jobs.telling import telling_errors
-from spark_jobs.whole_input import require_whole_input
-
-require_whole_input()  # a process that runs a task has this module before it reads the task's items
 
 Payload = bytes | NDArray[np.int64] | tuple[int, bytes]
 """What is shuffled: entries of one key range, or (to the first range) the rows of each table that a task has read.

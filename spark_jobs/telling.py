@@ -1,4 +1,7 @@
-"""Own the way of errors that a user can mend through Spark, which carries nothing but text."""
+"""Own what every task of ours has, whose module imports this: the way of errors that a user can mend through Spark.
+
+Spark carries nothing but text. A task's own failure is told as well where Spark would not see it: see `whole_input`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ from service.core.errors import (
     StateError,
     SubsetdError,
 )
+from spark_jobs.whole_input import require_whole_input
+
+require_whole_input()  # a process that runs a task has its module, and so this, before it reads the task's items
 
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""

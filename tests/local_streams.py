@@ -47,7 +47,7 @@ class LocalSession(StreamedSession):
             for of_shard, part in zip(rows, parts, strict=True):
                 of_shard.append({"facts": pickle.dumps(facts), "deltas": part})
         told = [shard.apply(number, of_shard) for number, of_shard in enumerate(rows)]
-        return applied(pa.Table.from_batches(told))
+        return applied(pa.Table.from_batches(told), OF)
 
     def _read_again(self, task: CauseTask, ranges: Sequence[TopicRange]) -> list[tuple[list[RowChange], float]]:
         found = []

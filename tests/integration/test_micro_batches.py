@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -14,7 +16,8 @@ from service.observe import ConsumerObserver
 from service.store.writer import PostgresUnitOfWork
 from service.usecases import follow_feed
 from spark_jobs import streamed_session
-from tests import states
+from spark_jobs.follow_tasks import ShardTask, applied
+from tests import local_streams, states
 from tests.following import Stream, consume, random_changes
 from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
 from tests.integration.test_shards import values_of
@@ -45,6 +48,44 @@ def test_a_commit_that_fails_while_spark_goes_on_ends_the_session(
 
 def _failing(*_: object) -> None:
     raise StateError("It is gone.")
+
+
+@pytest.mark.parametrize("place", [slice(1, OF), slice(0, OF - 1)])
+def test_what_only_some_shards_tell_of_is_not_concluded(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch, place: slice
+) -> None:
+    def some(table: pa.Table, *of: int) -> Any:
+        return applied(table.take(list(range(*place.indices(OF)))), *of)
+
+    random_changes(spread_stream, random.Random(23), 10)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(5)
+        monkeypatch.setattr(local_streams, "applied", some)
+        with pytest.raises(StateError, match=f"{OF - 1} of {OF} shards"):
+            spark.take(5)
+    assert states.query(database_url, VERSIONS) == [(4,)]
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def test_what_shards_have_applied_of_other_ranges_is_not_concluded(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = ShardTask.apply
+
+    def without_the_last(task: ShardTask, shard: int, rows: Sequence[Mapping[str, bytes]]) -> Any:
+        return apply(task, shard, rows[: len(rows) - (shard == 1)])
+
+    monkeypatch.setattr(ShardTask, "apply", without_the_last)
+    random_changes(spread_stream, random.Random(23), 5)
+    with Spark(database_url, spread_stream) as spark:
+        ((place, first),) = spark.feed.positions().items()
+        found = list(spark.feed.poll(5, 1 << 20, 0.0))
+        told = (*place, first, spark.feed.positions()[place], found)
+        with pytest.raises(StateError, match="1 to 2 ranges"):
+            spark.session._take_micro_batch([told, ("another", 0, 0, 0, [])])
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
 
 
 def test_no_micro_batch_takes_what_a_look_has_found_to_be_lost(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -80,6 +82,29 @@ def test_items_that_break_off_are_no_input(in_worker: None, cut: int) -> None:
 def test_batches_that_break_off_are_no_input(in_worker: None) -> None:
     with pytest.raises(BrokenInputError):
         read(told_batches(ends=False), batches)
+
+
+ALONE = """
+import sys
+from importlib import import_module
+import_module(sys.argv[1])
+from pyspark import TaskContext
+from tests.unit.test_whole_input import batches, items, read, told_batches, told_items
+TaskContext._setTaskContext(TaskContext())
+for data, by in ((told_items(), items), (told_batches(ends=False), batches)):
+    try:
+        read(data, by)
+    except RuntimeError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("name", ["follow_tasks", "many_partitions", "tasks", "telling"])
+def test_a_worker_that_has_nothing_but_a_tasks_module_reads_no_part(name: str) -> None:
+    """So it is where Spark's own daemon forks workers: what they have is what unpickling a task imports."""
+    command = [sys.executable, "-c", ALONE, f"spark_jobs.{name}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == ([BrokenInputError.__name__] * 2, "")
 
 
 def test_a_driver_reads_to_the_end_of_what_it_is_sent(tmp_path: Any) -> None:
