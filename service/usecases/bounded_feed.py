@@ -16,7 +16,8 @@ class BoundedFeed:
     def __init__(self, feed: Feed, ends: Mapping[Partition, int]) -> None:
         self._feed = feed
         self._ends = ends
-        self._begins: Mapping[Partition, int] = {}
+        self._begins: dict[Partition, int] = {}
+        """Where each partition began: one may appear while others are read."""
 
     @property
     def name(self) -> str:
@@ -40,10 +41,12 @@ class BoundedFeed:
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
         """Give the next records that are in front of the ends; others are thrown away."""
         records = self._feed.poll(max_records, max_bytes, timeout)
+        first = {(r.topic, r.partition): r.offset for r in reversed(records)}
+        self._begins = {**self._feed.positions(), **first, **self._begins}
         return [r for r in records if r.offset < self._ends.get((r.topic, r.partition), 0)]
 
     def positions(self) -> dict[Partition, int]:
-        """Give where the other feed stands, at the ends at most."""
+        """Give where the other feed stands, at the ends at most: in front of what was thrown away."""
         return {
             place: min(at, max(self._ends.get(place, 0), self._begins.get(place, at)))
             for place, at in self._feed.positions().items()

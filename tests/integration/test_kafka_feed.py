@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from uuid import uuid4
 
 import pytest
@@ -18,6 +19,7 @@ from service.core.model import RawRecord, StoredPosition
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_sockets import CLOSING
+from service.usecases.bounded_feed import BoundedFeed
 from tests.broker import KafkaBroker
 from tests.cluster import LARGE, Cluster
 from tests.ports import free_ports
@@ -201,6 +203,27 @@ def test_partitions_and_topics_that_appear_are_picked_up(cluster: Cluster, follo
     cluster.send(topic, [b"second"], partition=1)
     cluster.send(other, [b"third"])
     assert set(values(poll_until(feed, lambda records: len(records) == 3))) == {b"first", b"second", b"third"}
+
+
+def test_a_part_of_a_feed_stands_before_the_records_of_a_topic_that_appears(cluster: Cluster) -> None:
+    prefix = f"shop-{uuid4().hex}."
+    topic = cluster.topic(name=prefix + "a")
+    cluster.send(topic, numbered(3))
+    whole = open_feed(f"kafka://{cluster.servers}/?prefix={prefix}")
+    polled: list[RawRecord] = []
+
+    def reads_to(place: tuple[str, int], offset: int) -> bool:
+        polled.extend(feed.poll(1000, 1_000_000, 0.2))
+        return whole.positions().get(place) == offset
+
+    with closing(BoundedFeed(whole, {(topic, 0): 2})) as feed:
+        feed.start({})
+        other = cluster.topic(name=prefix + "b")
+        wait_for(lambda: reads_to((other, 0), 0))
+        cluster.send(other, numbered(5))
+        wait_for(lambda: reads_to((other, 0), 5))
+        assert values(polled) == numbered(2)
+        assert feed.positions() == {(topic, 0): 2, (other, 0): 0}
 
 
 def test_a_topic_that_a_broker_does_not_tell_of_at_first_is_gone_on_from_its_position(
