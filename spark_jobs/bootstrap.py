@@ -106,6 +106,7 @@ class _Bootstrap:
         self.images_ids: dict[int, int] = {}
         self.shown: list[int | None] = []
         self.served = ServedState(0, 0, 0)
+        self.registry = 0
         self.servers: list[ShardServer] = []
 
     def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
@@ -267,7 +268,7 @@ class _Bootstrap:
         found = assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
         if self.sketches is not None:
             create_sketch_table(self.connection, self.served.generation + 1)
-        create_registry(self.connection, self.served.generation + 1)
+        self.registry = create_registry(self.connection, self.served.generation + 1)
         return found
 
     def _bits(self, splits: Sequence[Split]) -> int:
@@ -329,9 +330,9 @@ class _Bootstrap:
             uncounted = np.zeros(max(max(ids, default=-1), last_attribute_id(self.connection)) + 1, np.bool_)
         uncounted[[attribute_id for attribute_id in ids if attribute_id != NOT_READ]] = self.options.insert_only
         merge = MergeTask(
-            None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
-            len(tables), self.served.record_count > 0, dropped, uncounted, self.crash, self.sketches,
-            self._shown_by_id(ids), self.servers,
+            None if self.options.clusters_only else self.options.database_url, self.served.generation + 1,
+            self.registry, bits, len(tables), self.served.record_count > 0, dropped, uncounted, self.crash,
+            self.sketches, self._shown_by_id(ids), self.servers,
         )  # fmt: skip
         stages.append(("merging" if self.options.clusters_only else "storing records", 1 << bits))
         with telling(spark, source, splits), self._watching(spark, stages, rows):

@@ -204,11 +204,13 @@ class MergeTask:
     """Merge the payloads of a key range with the served records and store the next generation's partition; picklable.
 
     Takes the key range's number and its payloads, gives one result, also for a range without payloads.
-    Without a database nothing is stored. `uncounted` marks attributes whose frequencies are not kept.
+    Without a database nothing is stored. `registry` is what `create_registry` gave, and `uncounted` marks attributes
+    whose frequencies are not kept.
     """
 
     database_url: str | None
     generation: int
+    registry: int
     bits: int
     tables: int
     has_served: bool
@@ -257,7 +259,7 @@ class MergeTask:
             parts.clear()
             ids = register_clusters(connection, self.generation, records.cluster_sets())
             result = self._result(records, ids, row_counts)
-            hold_unpublished(connection, self.generation)
+            hold_unpublished(connection, self.generation, self.registry)
             write_partition(connection, self.generation, key_range, self._arrays(records, ids))
             if self.sketches is not None:
                 self._write_sketches(connection, self.sketches, key_range, records)

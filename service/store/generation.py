@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -141,17 +142,20 @@ def clear_remains(connection: Any) -> None:
     clear_row_images(connection)
 
 
-def hold_unpublished(connection: Any, generation: int) -> None:
+def hold_unpublished(connection: Any, generation: int, registry: int) -> None:
     """Let a task write to a generation until its transaction ends; StateError when it is published, or dropped.
 
-    A second attempt of a task may outlive the job that has no need of it: it would replace what is served.
+    A second attempt of a task may outlive the job that has no need of it: it would replace what is served, or what the
+    next bootstrap builds under the same number, whose `registry` is another (`create_registry`).
     """
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute(f"LOCK TABLE {registry_name(generation)} IN ACCESS SHARE MODE")
-        except psycopg2.errors.UndefinedTable as error:
-            connection.rollback()
-            raise StateError(f"Generation {generation} is no longer being built; nothing was changed.") from error
+    name = registry_name(generation)
+    with connection.cursor() as cursor, suppress(psycopg2.errors.UndefinedTable):
+        cursor.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+        cursor.execute("SELECT %s::regclass::oid", (name,))
+        if cursor.fetchone() == (registry,):
+            return
+    connection.rollback()
+    raise StateError(f"Generation {generation} is no longer being built by this job; nothing was changed.")
 
 
 def read_served(connection: Any) -> ServedState:
@@ -260,15 +264,22 @@ def last_attribute_id(connection: Any) -> int:
     return int(last)
 
 
-def create_registry(connection: Any, generation: int) -> None:
-    """Make the table that gives the attribute sets of a generation their cluster ids, and commit."""
+def create_registry(connection: Any, generation: int) -> int:
+    """Make the table that gives the attribute sets of a generation their cluster ids, and commit.
+
+    Gives its oid: the registry of a bootstrap that died had the same name, as a number is free until it is published.
+    """
+    name = registry_name(generation)
     with connection.cursor() as cursor:
         cursor.execute(
             # B-tree entries are limited to 2.7 KB and sets are not, so a set is found by a hash of its ids.
-            f"CREATE UNLOGGED TABLE {registry_name(generation)} "
+            f"CREATE UNLOGGED TABLE {name} "
             "(set_key uuid PRIMARY KEY, cluster_id bigint NOT NULL UNIQUE, attribute_ids integer[] NOT NULL)"
         )
+        cursor.execute("SELECT %s::regclass::oid", (name,))
+        (registry,) = cursor.fetchone()
     connection.commit()
+    return int(registry)
 
 
 def register_clusters(connection: Any, generation: int, sets: Sequence[NDArray[np.int32]]) -> NDArray[np.int64]:
