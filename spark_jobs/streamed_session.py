@@ -176,6 +176,8 @@ class StreamedSession(Session):
         self._has_given = False
         """Whether the shards were given a batch: the one before the next is the last that each has."""
         self._pending: list[_Pending] = []
+        self._concluded = dict(self._positions)
+        """Where what is concluded ends: of markers alone nothing is stored, and the next batch begins before them."""
         self._away: dict[int, str] = {}
         self._tried_again_at = 0.0
         stream.begin(len(self._coordinator.places))
@@ -373,7 +375,7 @@ class StreamedSession(Session):
 
     def _stands(self) -> Positions:
         """Say where the shards stand in the feed, all but those that wait."""
-        stands = dict(self._positions)
+        stands = dict(self._concluded)
         for pending in self._pending:
             stands |= pending.facts.ends
         return stands
@@ -386,10 +388,10 @@ class StreamedSession(Session):
         while self._pending and not self._pending[0].left:
             pending = self._pending.pop(0)
             facts = pending.facts
-            batch = self._batch(facts, pending.seconds)
+            self._concluded |= facts.ends
             if not facts.has_records:  # markers of the broker alone
-                self._positions = {**batch.before, **batch.after}
                 continue
+            batch = self._batch(facts, pending.seconds)
             with timed(pending.seconds, "conclude"):
                 delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
             changes = [change for one in facts.ranges for change in one.last]
@@ -490,7 +492,7 @@ class StreamedSession(Session):
         behind, begun = self._feed.lag(), self._feed.positions()
         if behind is None:
             return None
-        return {place: max(0, at + behind[place] - self._positions.get(place, at)) for place, at in begun.items()}
+        return {place: max(0, at + behind[place] - self._concluded.get(place, at)) for place, at in begun.items()}
 
 
 def _seen(facts: BatchFacts) -> dict[Partition, dict[Reader, Seen]]:

@@ -108,9 +108,17 @@ class Spark:
         self.session._look_around()
 
     def mark(self) -> None:
-        """Take a micro-batch of a broker's marker alone, which is one offset long."""
+        """Take a micro-batch of a broker's marker alone: of a blank line, which is put in where the feed stands."""
         ((place, first),) = self.feed.positions().items()
-        self.session._take_micro_batch([(*place, first, first, [])])
+        with self.stream.path.open("r+b") as file:
+            file.seek(first)
+            behind = file.read()
+            file.seek(first)
+            file.write(b"\n" + behind)
+        self.feed.close()
+        self.feed = FileFeed(str(self.stream.path))
+        self.feed.start({place: StoredPosition(first + 1)})
+        self.session._take_micro_batch([(*place, first, first + 1, [])])
 
 
 class LocalQuery:

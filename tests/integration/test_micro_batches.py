@@ -27,6 +27,8 @@ from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["spread_stream", "stream"]
 
+ENDS = "select version, next_offset from batch_position order by 1"
+
 
 def test_a_commit_that_fails_while_spark_goes_on_ends_the_session(
     database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
@@ -151,10 +153,14 @@ def test_records_are_read_as_soon_as_a_micro_batch_is_committed(database_url: st
 
 
 def test_a_batch_of_a_brokers_markers_is_no_version(database_url: str, spread_stream: Stream) -> None:
+    """The next one begins before it, as that of an ordinary session does."""
     random_changes(spread_stream, random.Random(5), 10)
     with Spark(database_url, spread_stream) as spark:
         spark.take(5)
+        ends = states.query(database_url, ENDS)
         spark.mark()
+        assert states.query(database_url, ENDS) == ends
+        assert spark.session._lag() == {place: spread_stream.end() - at for place, at in spark.feed.positions().items()}
         spark.take(5)
     require_true(database_url, spread_stream)
 
