@@ -126,8 +126,8 @@ def read_stands(cursor: Any, server: ShardServer) -> dict[int, Stand]:
 def reaching(server: ShardServer, at_home: Any = None) -> Iterator[None]:
     """Let a failure of a server say which it is, and which shards wait for it.
 
-    What the server itself makes fail, and not what is in it, is a ShardAwayError, but for a full disk. Of the cursor
-    `at_home` the state's own database is told.
+    What the server itself makes fail, and not what is in it, is a ShardAwayError, but for a full disk. What befalls
+    the connection of the cursor `at_home` is told of the state's own database.
     """
     try:
         yield
@@ -135,7 +135,7 @@ def reaching(server: ShardServer, at_home: Any = None) -> Iterator[None]:
         kind = _kind(error) if isinstance(error.__cause__, psycopg2.Error) else type(error)
         raise kind(f"{server}: {str(error).replace('SUBSETD_DATABASE_URL', 'its address')}") from error
     except psycopg2.Error as error:
-        if at_home is not None and error.cursor is at_home:
+        if at_home is not None and _is_of(at_home.connection, error):
             raise state_error(error, address_of(at_home)) or error from error
         told = state_error(error, parse_address(server.address))
         if isinstance(error, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
@@ -143,6 +143,11 @@ def reaching(server: ShardServer, at_home: Any = None) -> Iterator[None]:
         if told is None:
             raise
         raise _kind(told)(f"{server}: {told}") from error
+
+
+def _is_of(connection: Any, error: psycopg2.Error) -> bool:
+    """Tell whether an error befell a connection; one that names no cursor, as that of a BEGIN, if it ended it."""
+    return bool(connection.closed) if error.cursor is None else error.cursor.connection is connection
 
 
 def _kind(error: StateError) -> type[StateError]:

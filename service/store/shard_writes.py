@@ -49,12 +49,12 @@ def keep(cursor: Any, shard: int, version: int, write: ShardWrite) -> None:
     cursor.execute(KEEP, (version, write.to_bytes(), shard))
 
 
-def write_again(home: Any, cursor: Any, shard: int, batch: int, version: int) -> bool:
+def write_again(at_home: Any, cursor: Any, shard: int, batch: int, version: int) -> bool:
     """Bring a shard from version `batch` to that of the state by what is kept; False where that does not lead there.
 
     What is kept may be of an older version: tasks write to a shard themselves, and keep nothing here.
     """
-    with home.cursor("kept") as kept:
+    with at_home.connection.cursor("kept") as kept:
         kept.itersize = 1
         kept.execute(KEPT, (shard, version))
         is_written = False

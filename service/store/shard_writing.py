@@ -161,19 +161,21 @@ class ShardsElsewhere:
 
     def write_behind(self, home: Any, version: int) -> None:
         """Write to the servers what the state has committed as a version, and let records be read again."""
-        for link in self._links:
-            if not self._changed.isdisjoint(link.server.shards):
+        with home.cursor() as at_home:
+            for link in self._links:
+                if self._changed.isdisjoint(link.server.shards):
+                    continue
                 try:
-                    with reaching(link.server):
-                        settle(home, link.writing, link.server)
+                    with reaching(link.server, at_home):
+                        settle(at_home, link.writing, link.server)
                 except StateError as error:
                     raise type(error)(
                         f"Version {version} is committed, and nothing of it is to be done again: {link.server} gets it "
                         f"from whoever writes the state next ({first_line(error.__cause__)})."
                     ) from error
-        self._changed.clear()
-        with home.cursor() as cursor:
-            cursor.execute("select pg_advisory_unlock(%s)", (SHARDS_LOCK,))
+                home.commit()
+            self._changed.clear()
+            at_home.execute("select pg_advisory_unlock(%s)", (SHARDS_LOCK,))
         home.commit()
 
     def _keep(self, cursor: Any, shard: int, version: int, write: ShardWrite) -> None:

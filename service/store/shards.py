@@ -8,7 +8,7 @@ of the writer before are refused by their epoch from then on.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -90,19 +90,21 @@ def take_over_shards(connection: Any) -> None:
     Waits for transactions of its tasks to end. The connection must hold the writer's lock. Raises StateError where a
     shard's server is away, or does not have what the state says that it has.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(TAKE_OVER)
-        undo_shards(cursor)
-        servers = read_servers(cursor)
-    connection.commit()
-    for server in servers:
-        with reaching(server), connect(server.address, SHARD_NAME, LOCK_TIMEOUT_MS) as other:
-            with other.cursor() as cursor:
-                require_schema(cursor)
-            settle(connection, other, server)
-            with other.cursor() as cursor:
-                drop_emptied(cursor, DROP_SECONDS)
-            other.commit()
+    with connection.cursor() as at_home:
+        at_home.execute(TAKE_OVER)
+        undo_shards(at_home)
+        servers = read_servers(at_home)
+        connection.commit()
+        for server in servers:
+            with ExitStack() as closing, reaching(server, at_home):
+                other = closing.enter_context(connect(server.address, SHARD_NAME, LOCK_TIMEOUT_MS))
+                with other.cursor() as cursor:
+                    require_schema(cursor)
+                settle(at_home, other, server)
+                with other.cursor() as cursor:
+                    drop_emptied(cursor, DROP_SECONDS)
+                other.commit()
+            connection.commit()
 
 
 class ShardStore:
@@ -344,15 +346,15 @@ def _version(cursor: Any) -> int:
     return int(version)
 
 
-def settle(home: Any, other: Any, server: ShardServer) -> None:
+def settle(at_home: Any, other: Any, server: ShardServer) -> None:
     """Bring a server's shards to where the state says that they are, by what both keep, and commit there.
 
-    `home` is the writer's connection, whose epoch the shards get. Batches that the state never heard of are undone, one
-    that it has committed is written there. Raises StateError where that leads nowhere: the server has something else.
+    `at_home` is a cursor of the writer, whose epoch the shards get. Batches that the state never heard of are undone,
+    one that it has committed is written there. Raises StateError where that leads nowhere: the server has something
+    else. The state's own transaction, which only reads, is the caller's to end.
     """
-    with home.cursor() as cursor:
-        stands = read_stands(cursor, server)
-        version = _version(cursor)
+    stands = read_stands(at_home, server)
+    version = _version(at_home)
     with other.cursor() as cursor:
         found = require_fit(cursor, server, stands)
         cursor.execute(record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX)
@@ -361,14 +363,13 @@ def settle(home: Any, other: Any, server: ShardServer) -> None:
         for shard, stand in stands.items():
             batch = found[shard]
             is_undone = batch > version and undo_shard(cursor, shard, batch, version)
-            if not is_undone and batch != stand.batch and not write_again(home, cursor, shard, batch, stand.batch):
+            if not is_undone and batch != stand.batch and not write_again(at_home, cursor, shard, batch, stand.batch):
                 raise StateError(other_history(shard, batch, stand.batch))
             cursor.execute(
                 "update shard set epoch = %s, batch = %s where shard = %s", (stand.epoch, stand.batch, shard)
             )
         cursor.execute("delete from shard_batch")
     other.commit()
-    home.commit()
 
 
 def _read_own(cursor: Any, shard: int) -> Clusters:
