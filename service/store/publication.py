@@ -118,14 +118,15 @@ def _shut_out_compactor(cursor: Any, source_name: str) -> bool:
     What it has written refers to tables that go, which cannot until its end: all readers would wait behind that.
     """
     cursor.execute(
-        "SELECT FROM join_tracked JOIN tracked_table USING (table_id) JOIN source USING (source_id) WHERE name = %s",
+        "SELECT table_id FROM join_tracked JOIN tracked_table USING (table_id) JOIN source USING (source_id) "
+        "WHERE name = %s ORDER BY 1",
         (source_name,),
     )
-    if not cursor.rowcount:
-        return True
+    table_ids = [table_id for (table_id,) in cursor]
     cursor.execute(f"SET LOCAL lock_timeout = '{COMPACTOR_LOOK}'")
     try:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (JOIN_COMPACTION_LOCK,))
+        for table_id in table_ids:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (JOIN_COMPACTION_LOCK, table_id))
     except psycopg2.errors.LockNotAvailable:
         cursor.connection.rollback()
         return False

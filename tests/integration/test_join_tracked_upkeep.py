@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from threading import Event
 from typing import Any
 
 import psycopg2
@@ -116,22 +117,32 @@ def test_a_bootstrap_waits_for_whoever_indexes_rows_of_its_source(
     database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it holds what readers need: what is written of an index holds the tables that the bootstrap replaces."""
-    index(database_url, "s.orders")
+    _, orders = add_tables(database_url, ["s.customers", "s.orders"])
     monkeypatch.setattr(publication, "LOCK_TIMEOUT", "1s")
     told: list[str] = []
-    with closing(psycopg2.connect(database_url)) as indexing, indexing.cursor() as cursor:
+    is_written, goes_on = Event(), Event()
+
+    def stopping(*arguments: Any) -> None:
+        put(*arguments)
+        is_written.set()
+        assert goes_on.wait(BOUND_SECONDS)
+
+    put = join_tracked_compaction._put
+    monkeypatch.setattr(join_tracked_compaction, "_put", stopping)
+    with indexes_of(database_url) as indexes, ThreadPoolExecutor() as threads:
+        indexing = threads.submit(indexes.compact, orders)
+        assert is_written.wait(BOUND_SECONDS)
 
         def end(what: str) -> None:
             told.append(what)
             states.execute(database_url, "set lock_timeout = '1s'; lock table gen_rec in access share mode")
-            indexing.commit()
-            cursor.execute("select pg_advisory_unlock_all()")
+            goes_on.set()
+            assert indexing.result(BOUND_SECONDS)
 
-        cursor.execute("select pg_advisory_lock(%s)", (JOIN_COMPACTION_LOCK,))
-        cursor.execute(
-            "insert into join_segment (table_id, bucket_bits, layout) select table_id, 0, '' from join_tracked"
-        )
-        bootstrap_again(database_url, stream.tables, telling=end)
+        try:
+            bootstrap_again(database_url, stream.tables, telling=end)
+        finally:
+            goes_on.set()
     assert told == ["waiting for the end of the indexing of rows for joins"]
     assert listed(database_url) == [], "no rows are kept any longer"
 
