@@ -35,7 +35,9 @@ update followed_attribute set since_version = %(version)s where attribute_id = a
 delete from key_histogram where attribute_ids && %(ids)s
 """
 
+# As in FORGET, the first statement waits for whoever keeps histograms.
 HAS = """
+lock table followed_attribute in row exclusive mode;
 select exists (select from followed_attribute where attribute_id = any (%(ids)s))
     or exists (select from key_histogram where attribute_ids && %(ids)s)
 """
@@ -48,7 +50,7 @@ select %(version)s, coalesce((select total_bytes from value_change order by vers
 returning total_bytes
     - coalesce((select total_bytes - octet_length(changes) from value_change order by version limit 1), 0)
 """
-FORGET = "delete from key_histogram; delete from followed_attribute; delete from value_change"
+FORGET = "delete from followed_attribute; delete from key_histogram; delete from value_change"
 
 UNFOLLOW = "delete from followed_attribute where attribute_id <> all (:ids)"
 FOLLOW = """

@@ -51,6 +51,7 @@ from tests.waiting import wait_for
 TUPLES = {"orders": [("customer", "note")], "customers": [("id", "name")]}
 QUESTION = Question(Method.RANDOMNESS, theta=0.1, keys=Keys.DECLARED)
 LOGGED = "select count(*) from value_change"
+CUSTOMER = "select attribute_id from attribute where column_name = 'customer'"
 
 
 def row_of(table: str, rng: random.Random) -> tuple[str | None, ...]:
@@ -417,6 +418,40 @@ def test_a_batch_that_began_before_they_are_followed_is_waited_for(
         keeping.join()
     assert states.query(database_url, "select distinct since_version from followed_attribute") == [(2,)]
     assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
+
+
+@pytest.mark.parametrize("has_kept_before", [True, False])
+def test_what_is_kept_while_a_column_is_dropped_is_forgotten_with_it(
+    database_url: str, stream: Stream, finding: Finding, monkeypatch: pytest.MonkeyPatch, has_kept_before: bool
+) -> None:
+    """The drop waits for whoever keeps histograms, and sees what he has kept."""
+    found, _ = finding.find()
+    if has_kept_before:
+        finding.keys.follow(found.version, found.histograms, found.statistics)
+    else:
+        store.follow_all(finding.engine)
+    dropping: list[threading.Thread] = []
+
+    def dropping_first(*arguments: Any) -> bytes:
+        if not dropping:
+            ((attribute_id,),) = states.query(database_url, CUSTOMER)
+            dropping.append(threading.Thread(target=drop_it, args=(attribute_id,)))
+            dropping[0].start()
+            wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
+        return to_bytes(*arguments)
+
+    def drop_it(attribute_id: int) -> None:
+        with connect(database_url, "dropping") as connection:
+            with connection.cursor() as cursor:
+                store.forget_if_had(cursor, [attribute_id])
+            connection.commit()
+
+    to_bytes = store._to_bytes
+    monkeypatch.setattr(store, "_to_bytes", dropping_first)
+    finding.keys.follow(found.version, found.histograms, found.statistics)
+    dropping[0].join()
+    for table in ("followed_attribute", "key_histogram", "value_change"):
+        assert states.query(database_url, f"select count(*) from {table}") == [(0,)]
 
 
 @pytest.mark.parametrize("records", [10, 10_000], ids=["many versions", "the first one"])
