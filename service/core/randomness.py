@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.core.quantile_grids import Floats, GridHistogram, KeyHistogram
+from service.core.quantile_grids import SINGLE_CELLS, Floats, GridHistogram, KeyHistogram
 from service.core.records import Int64s
 
 DRIFT = 2
@@ -174,7 +174,7 @@ class Cut:
         return self.jumps[0].behind if self.jumps else 0
 
 
-def suggest_cut(distances: Sequence[float], resolution: float = 1 / 256) -> Cut:
+def suggest_cut(distances: Sequence[float], resolution: float = 1 / SINGLE_CELLS) -> Cut:
     """Find where ascending distances leap, which is where the answer ends (sections 5.1 and 5.2).
 
     A leap is a factor, as good and bad candidates are orders of magnitude apart; below the `resolution` of the grid

@@ -319,3 +319,19 @@ def test_a_composite_ranked_by_randomness_has_its_distance_for_a_reason() -> Non
         (0.99, {"randomness": 0.99}),
         (0, {"randomness": 0}),
     ]
+
+
+def test_a_ranking_by_randomness_leaps_nowhere_below_what_its_grid_resolves() -> None:
+    """The grid of a tuple has 16 cells a column by default, and that of a column 256."""
+    distances = [0.0, 0.0187, 0.0290, 0.0521, 0.2158]
+    parts = range(2, 2 + 2 * len(distances))
+    columns = {i: column("laps" if i < 2 else f"stops{i // 2}", f"c{i % 2}") for i in (0, 1, *parts)}
+    tuples = {
+        Candidate((2 + 2 * i, 3 + 2 * i), (0, 1)): Measured(1.0, 0.5, distance) for i, distance in enumerate(distances)
+    }
+    found = {of.candidate: of.suggested for of in rank(tuples, columns, [(0, 1)], Method.RANDOMNESS)}
+    assert [found[candidate] for candidate in tuples] == [True] * 4 + [False]
+    single = {Candidate((2 + i,), (0,)): Measured(1.0, 0.5, distance) for i, distance in enumerate(distances)}
+    for cells, count in ((256, 1), (16, 4)):
+        of_one = rank(single, columns, [(0,)], Method.RANDOMNESS, cells=(cells, cells))
+        assert [of.suggested for of in of_one] == [True] * count + [False] * (5 - count)

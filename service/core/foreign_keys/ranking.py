@@ -40,7 +40,7 @@ from service.core.foreign_keys.names import tell_nothing
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.rostin import rostin_features
 from service.core.foreign_keys.second_look import Scored, score
-from service.core.quantile_grids import Floats
+from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS, Floats
 from service.core.randomness import suggest_cut
 
 NAMES_THRESHOLD = 0.75
@@ -89,31 +89,34 @@ def rank(
     method: Method = Method.COMBINED,
     telling: Told = untold,
     rejected: Collection[Candidate] = (),
+    cells: tuple[int, int] = (SINGLE_CELLS, COMPOSITE_CELLS),
 ) -> list[Ranked]:
     """Rank candidates, of one column and composite ones, and choose among them; those by copies of tables come last.
 
+    `cells` are the quantiles of a column, and of each column of a tuple, that randomness was measured on.
     Raises KeyError for a candidate with a column that `columns` has not, and what `telling` raises.
     """
     copied = by_copies(measured.keys(), columns)
     if copied:
         meant = {candidate: of for candidate, of in measured.items() if candidate not in copied}
         last = (Ranked(candidate, 0.0, False, False, copied[candidate]) for candidate in sorted(copied))
-        return [*rank(meant, columns, keys, method, telling, rejected), *last]
+        return [*rank(meant, columns, keys, method, telling, rejected, cells), *last]
     none = {candidate for candidate in rejected if candidate in measured}
     if none:
         others = {candidate: of for candidate, of in measured.items() if candidate not in none}
-        as_if = [ranked for ranked in rank(measured, columns, keys, method, telling) if ranked.candidate in none]
+        ranked = rank(measured, columns, keys, method, telling, cells=cells)
+        as_if = [one for one in ranked if one.candidate in none]
         found = [
-            *rank(others, columns, keys, method, telling),
+            *rank(others, columns, keys, method, telling, cells=cells),
             *(replace(of, suggested=False, implied=False) for of in as_if),
         ]
         return sorted(found, key=_place)
     of_one = {c: of for c, of in measured.items() if len(c.dependent) == 1}
-    single = _rank_single(of_one, columns, keys, method, telling)
+    single = _rank_single(of_one, columns, keys, method, telling, cells[0])
     composite = {c: of for c, of in measured.items() if len(c.dependent) > 1}
     if not composite:
         return single
-    found = [*single, *_rank_composite(composite, columns, method)]
+    found = [*single, *_rank_composite(composite, columns, method, cells[1])]
     chosen = {ranked.candidate for ranked in found if ranked.suggested}
     said: dict[Candidate, Candidate] = {}
     if method is Method.COMBINED:
@@ -137,6 +140,7 @@ def _rank_single(
     keys: Collection[Columns],
     method: Method,
     telling: Told,
+    cells: int,
 ) -> list[Ranked]:
     single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
     if not single:
@@ -161,7 +165,7 @@ def _rank_single(
         scores = _scores(method, features)
         scored = Scored(0.0, {method.value: scores}, features, scores)
     by_candidate = dict(zip(measured, scored.probability.tolist(), strict=True))
-    choice = choose(by_candidate, _threshold(method, model, by_candidate))
+    choice = choose(by_candidate, _threshold(method, model, by_candidate, cells))
     chosen, following = set(choice.chosen), implied(choice.chosen)
     found = [
         Ranked(
@@ -180,7 +184,7 @@ def _rank_single(
 
 
 def _rank_composite(
-    measured: Mapping[Candidate, Measured], columns: Mapping[int, ColumnProfile], method: Method
+    measured: Mapping[Candidate, Measured], columns: Mapping[int, ColumnProfile], method: Method, cells: int
 ) -> list[Ranked]:
     """Rank composite candidates by their randomness, or else by the names of their parts: no model knows them."""
     if method is Method.RANDOMNESS:
@@ -188,7 +192,7 @@ def _rank_composite(
     else:
         terms = composite_terms(measured, columns)
     scores = {candidate: sum(of.values()) for candidate, of in terms.items()}
-    threshold = _threshold(method, None, scores) if method is Method.RANDOMNESS else COMPOSITE_THRESHOLD
+    threshold = _threshold(method, None, scores, cells) if method is Method.RANDOMNESS else COMPOSITE_THRESHOLD
     choice = choose_composites(scores, threshold)
     return [
         Ranked(
@@ -215,13 +219,13 @@ def _scores(method: Method, features: Mapping[str, Floats]) -> Floats:
     return features["name" if method is Method.CHEN else "evidence"]
 
 
-def _threshold(method: Method, model: AdditiveModel | None, scores: Mapping[Candidate, float]) -> float:
+def _threshold(method: Method, model: AdditiveModel | None, scores: Mapping[Candidate, float], cells: int) -> float:
     if model:
         return model.threshold
     if method is Method.RANDOMNESS:
         # A score of 0 is a distance that was not measured, or the greatest one: neither speaks for a candidate.
         best = sorted(1 - scores[candidate] for candidate in choose(scores, 0).chosen if scores[candidate] > 0)
-        return 1 - best[suggest_cut(best).count - 1] if best else 1.0
+        return 1 - best[suggest_cut(best, 1 / cells).count - 1] if best else 1.0
     return CHEN_THRESHOLD if method is Method.CHEN else NAMES_THRESHOLD
 
 
