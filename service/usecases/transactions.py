@@ -123,6 +123,8 @@ class TransactionBuffer:
         """By prefix the database of a connector whose ENDs do not name it: Postgres has one for each."""
         self._limits = limits
         self._prefixes: set[str] = set()
+        self._marked: set[str] = set()
+        """Topics in which marks of transactions have come."""
         self._of_tables: set[str] = set()
         """Topics that are called as one of transactions is, but are those of tables with the name `transaction`."""
         self._held: list[_Held] = []
@@ -163,9 +165,8 @@ class TransactionBuffer:
         A bad record says nothing of its transaction: nothing waits for it, or behind it.
         """
         self._note_topics({record.topic for record in records})
+        self._learn(records, decoded)
         for record, one in zip(records, decoded, strict=True):
-            if record.topic.endswith(TRANSACTION_TOPIC):
-                self._learn(record.topic, one)
             self._must_give |= isinstance(one, RecordError)
             self._held.append(_Held(record, one, self._note(record, one, now)))
             self._size += _size(record)
@@ -219,15 +220,19 @@ class TransactionBuffer:
         ends = {topic for topic in transaction_topics(topics, self._tables) if topic not in self._of_tables}
         self._prefixes.update(topic.removesuffix(TRANSACTION_TOPIC) for topic in ends)
 
-    def _learn(self, topic: str, decoded: Decoded) -> None:
-        """Learn from a record whether its topic, whose name leaves it open, is one of transactions."""
-        prefix = topic.removesuffix(TRANSACTION_TOPIC)
-        if isinstance(decoded, TransactionMark):
-            self._of_tables.discard(topic)
-            self._prefixes.add(prefix)
-        elif isinstance(decoded, RowChange) or (isinstance(decoded, Skipped) and decoded.reason == NOT_FOLLOWED):
-            self._of_tables.add(topic)
-            self._prefixes.discard(prefix)
+    def _learn(self, records: Sequence[RawRecord], decoded: Sequence[Decoded]) -> None:
+        """Learn from what is in topics whose names leave it open whether they are of transactions: a mark tells."""
+        others = set()
+        for (topic, *_), one in zip(records, decoded, strict=True):
+            if not topic.endswith(TRANSACTION_TOPIC):
+                continue
+            if isinstance(one, TransactionMark):
+                self._marked.add(topic)
+            elif isinstance(one, RowChange) or (isinstance(one, Skipped) and one.reason == NOT_FOLLOWED):
+                others.add(topic)
+        self._of_tables = (self._of_tables | others) - self._marked
+        self._prefixes |= {topic.removesuffix(TRANSACTION_TOPIC) for topic in self._marked}
+        self._prefixes -= {topic.removesuffix(TRANSACTION_TOPIC) for topic in self._of_tables}
 
     def _note(self, record: RawRecord, decoded: Decoded, now: float) -> TransactionKey | None:
         """Find the transaction of a record, and remember what the record says of it."""

@@ -37,7 +37,7 @@ OF_A_BOOTSTRAP = {
     *("new_table_ids", "write_row_images", "count_row_images", "clear_row_images"),
 }
 OF_A_COMMAND = {
-    *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
+    *("is_followed", "begins_at", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
     *(
         "add_tuples",
         "pin",
