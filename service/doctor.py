@@ -17,8 +17,9 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from service import wiring
-from service.config import Settings, is_loopback
+from service.config import ConfigError, Settings, is_loopback
 from service.core.errors import FeedError, SourceError, StateError
+from service.feed_wiring import require_other_topics
 from service.scheduler import next_time
 from service.store.doctor_facts import read_database, read_feeds, read_operation
 from service.store.preflight_facts import read_source_facts, read_state_facts
@@ -173,8 +174,11 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             "SUBSETD_DEAD_LETTER_TOPIC",
             "is set, and SUBSETD_ON_ERROR=none sets no record aside: none will come there",
         )
-    if settings.transitions_topic is not None and settings.transitions_topic == settings.feed:
-        yield "SUBSETD_TRANSITIONS_TOPIC", "is the topic that SUBSETD_FEED follows"
+    if settings.feed is not None:
+        try:
+            require_other_topics(settings.feed, settings)
+        except (ConfigError, FeedError) as error:
+            yield "SUBSETD_FEED", str(error)
     if settings.schema_registry is not None and find_spec("fastavro") is None:
         yield "SUBSETD_SCHEMA_REGISTRY", "is set, and fastavro is not there: pip install 'fastavro>=1.12'"
     if settings.sketch_error is not None and settings.sketches == "off":

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
 from service import wiring
-from service.config import Settings
+from service.config import ConfigError, Settings
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import ConflictError, FeedError, NotFoundError, SourceError, StateError
@@ -121,8 +121,12 @@ def lag_unit(feed: str) -> ports.LagUnit:
 
 
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
-    """Make the consumer of a feed's address; raise FeedError for an address that is none."""
+    """Make the consumer of a feed's address.
+
+    Raises FeedError for one that is none, and ConfigError as `require_other_topics` does.
+    """
     require_feed(feed)
+    require_other_topics(feed, settings)
     seen_roots: dict[int, Root] = {}  # after a change of columns another feed goes on
     return Consumer(
         PostgresWriter(url),
@@ -147,6 +151,22 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         dead_letter_sink=None if settings.dead_letter_topic is None else _dead_letter_topic(settings.dead_letter_topic),
         wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
     )
+
+
+def require_other_topics(feed: str, settings: Settings) -> None:
+    """Raise ConfigError where what is written for others would be read as changes: its topic is one of the feed's."""
+    from service.stream.kafka_address import may_be_one_cluster, names_topic, parse_topic
+
+    for name in ("dead_letter_topic", "transitions_topic"):
+        address = getattr(settings, name)
+        if address is None:
+            continue
+        servers, topic = parse_topic(address)
+        if names_topic(feed, topic) and may_be_one_cluster(",".join(servers), feed):
+            raise ConfigError(
+                f"SUBSETD_{name.upper()}: {topic!r} is a topic of the feed {feed}, which would read what "
+                f"is written there: give one with another name, or another beginning than its prefix"
+            )
 
 
 @contextmanager

@@ -8,7 +8,9 @@ import shlex
 import pytest
 from sqlalchemy import make_url
 
+from service.config import ConfigError, Settings
 from service.core.errors import FeedError
+from service.feed_wiring import require_other_topics
 from service.store.source_reader import without_password
 from service.stream.addresses import open_feed
 from service.stream.file_feed import FileFeed
@@ -123,3 +125,18 @@ def test_an_address_of_a_database_names_the_same_however_often_it_is_written(
     shown = parse_address(address.shown)
     assert parameters.items() <= shown.parameters.items()
     assert parse_address(shlex.split(shown.follow_command)[2], "s") == shown
+
+
+@pytest.mark.parametrize("setting", ["dead_letter_topic", "transitions_topic"])
+def test_what_is_written_for_others_is_no_topic_of_the_feed(setting: str) -> None:
+    settings = Settings(**{setting: "kafka://b:9092/shop.told"})  # type: ignore[arg-type]
+    for feed in ("kafka://a:9092,b/?prefix=shop.", "kafka://b/shop.orders,shop.told"):
+        with pytest.raises(ConfigError, match=f"^SUBSETD_{setting.upper()}: 'shop.told' is a topic of the feed kafka:"):
+            require_other_topics(feed, settings)
+    for feed in (
+        "kafka://b/?prefix=shops.",
+        "kafka://b/shop.orders",
+        "file:/shop.told",
+        "postgresql://b/shop.told?name=s",
+    ):
+        require_other_topics(feed, settings)
