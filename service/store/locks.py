@@ -9,6 +9,9 @@ from service.core.errors import StateError
 END_SECONDS = 60
 """How long a session may take to end: as long as what it has in hand cannot be interrupted, a write to a slow disk."""
 
+FINDING_NAME = "subsetd finding"
+"""Name of the session (application_name) that finds foreign keys: whoever needs its locks waits for its end."""
+
 WRITER_LOCK = 0x73756273657464
 """Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
 

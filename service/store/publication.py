@@ -30,7 +30,7 @@ from service.store.generation import (
     registry_name,
 )
 from service.store.keys import put_keys
-from service.store.locks import JOIN_COMPACTION_LOCK, end_sessions
+from service.store.locks import FINDING_NAME, JOIN_COMPACTION_LOCK, end_sessions
 from service.store.row_images import clear_row_images
 from service.store.shard_dealing import deal_again
 from service.store.shown_values import refuse_shards, shown_of_source
@@ -38,8 +38,10 @@ from service.store.sketch_generation import put_sketches
 from service.store.stored_texts import forget_texts
 
 LOCK_TIMEOUT = "60s"
-"""How long the switch waits for readers that hold gen_rec open, but for a backup, which has as long as it takes."""
-BACKUP_LOOK_SECONDS = 1.0
+"""How long the switch waits for readers that hold gen_rec open, but for those in WAITED_FOR."""
+WAITED_FOR = {BACKUP_NAME: "a backup", FINDING_NAME: "a finding of foreign keys"}
+"""What has as long as it takes, by the name of its session."""
+READER_LOOK_SECONDS = 1.0
 COMPACTOR_LOOK = "1s"
 """How long the switch stands in the line for the compactor's lock before it tells that it waits, and can be ended."""
 
@@ -53,14 +55,14 @@ def publish(
 ) -> int:
     """Make a generation the served state, in one transaction, and return the new version; `tidy_up` is for behind it.
 
-    `served` is the state that the generation was built on. A backup, and whoever indexes rows of the source for joins,
-    are waited for, which `telling` hears of. Raises StateError when another state is served now, or when other readers
-    hold gen_rec for longer than a minute; then nothing has changed.
+    `served` is the state that the generation was built on. A backup, a finding of foreign keys, and whoever indexes
+    rows of the source for joins are waited for, which `telling` hears of. Raises StateError when another state is
+    served now, or when other readers hold gen_rec for longer than a minute; then nothing has changed.
     """
     version = served.version + 1
     with connection.cursor() as cursor:
-        while not (is_alone := _shut_out_compactor(cursor, source.name)) or not _took_tables(cursor, generation.number):
-            telling(f"waiting for the end of {'a backup' if is_alone else 'the indexing of rows for joins'}")
+        while at_work := _shut_out_compactor(cursor, source.name) or _take_tables(cursor, generation.number):
+            telling(f"waiting for the end of {at_work}")
         found, _ = versions.read_served(cursor)
         if found != served.version:
             connection.rollback()
@@ -112,8 +114,8 @@ def tidy_up(connection: Any) -> None:
     clear_row_images(connection)
 
 
-def _shut_out_compactor(cursor: Any, source_name: str) -> bool:
-    """Keep away whoever indexes rows of the source for joins; False where one is at it, which may take many minutes.
+def _shut_out_compactor(cursor: Any, source_name: str) -> str | None:
+    """Keep away whoever indexes rows of the source for joins; say so where one is at it, which may take many minutes.
 
     What it has written refers to tables that go, which cannot until its end: all readers would wait behind that.
     """
@@ -129,16 +131,17 @@ def _shut_out_compactor(cursor: Any, source_name: str) -> bool:
             cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (JOIN_COMPACTION_LOCK, table_id))
     except psycopg2.errors.LockNotAvailable:
         cursor.connection.rollback()
-        return False
-    return True
+        return "the indexing of rows for joins"
+    return None
 
 
-def _took_tables(cursor: Any, number: int) -> bool:
-    """Lock what a generation is put in place of; False where a backup reads it, which may take as long as it takes."""
-    if _is_backed_up(cursor):  # whoever waits for a lock keeps all others waiting behind it
+def _take_tables(cursor: Any, number: int) -> str | None:
+    """Lock what a generation is put in place of; say who else reads it, and may take as long as it takes."""
+    at_work = _reader_at_work(cursor)
+    if at_work is not None:  # whoever waits for a lock keeps all others waiting behind it
         cursor.connection.rollback()
-        time.sleep(BACKUP_LOOK_SECONDS)
-        return False
+        time.sleep(READER_LOOK_SECONDS)
+        return at_work
     cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
     # All tasks have told what they did: whoever still writes does so a second time (`hold_unpublished`).
     end_sessions(cursor, TASK_NAME)
@@ -151,26 +154,28 @@ def _took_tables(cursor: Any, number: int) -> bool:
         cursor.execute("LOCK TABLE row_image IN SHARE MODE")
     except psycopg2.errors.DeadlockDetected:  # one that began meanwhile, and takes them in another order
         cursor.connection.rollback()
-        return False
+        return "another transaction"
     except psycopg2.errors.LockNotAvailable as error:
         cursor.connection.rollback()
-        if _is_backed_up(cursor):  # it has begun meanwhile
-            return False
+        at_work = _reader_at_work(cursor)
+        if at_work is not None:  # it has begun meanwhile
+            return at_work
         raise StateError(
             f"Readers kept the records in use for {LOCK_TIMEOUT}, so the new state could not be put in place. "
             "The old one is still served: end long-running sessions on the database, then bootstrap again."
         ) from error
-    return True
+    return None
 
 
-def _is_backed_up(cursor: Any) -> bool:
+def _reader_at_work(cursor: Any) -> str | None:
+    """Say which of those reads the records that end by themselves, and may take long."""
     cursor.execute(
-        "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity a USING (pid) WHERE granted "
-        "AND relation = 'gen_rec'::regclass AND a.datname = current_database() AND application_name = %s)",
-        (BACKUP_NAME,),
+        "SELECT min(application_name) FROM pg_locks JOIN pg_stat_activity a USING (pid) WHERE granted "
+        "AND relation = 'gen_rec'::regclass AND a.datname = current_database() AND application_name = any (%s)",
+        (list(WAITED_FOR),),
     )
     (found,) = cursor.fetchone()
-    return bool(found)
+    return None if found is None else WAITED_FOR[found]
 
 
 def _switch_partitions(cursor: Any, generation: Generation) -> None:

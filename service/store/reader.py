@@ -27,6 +27,7 @@ from service.store.declared_references import read_references
 from service.store.foreign_keys import read_declared_keys, read_memberships, read_spreads, read_statistics
 from service.store.histograms import read_histograms, read_kept_statistics, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
+from service.store.locks import FINDING_NAME
 from service.store.missing_values import read_missing
 from service.store.reader_sql import (
     ACTIVITY,
@@ -430,9 +431,9 @@ class PostgresSnapshot:
         return candidates.read_candidates(self._connection, refresh_id, chosen, after, limit)
 
     def take_its_time(self) -> None:
-        """Bound no statement of this snapshot in time."""
+        """Bound no statement of this snapshot in time, and let a bootstrap wait for its end, by its session's name."""
         for connection in self._everywhere:
-            connection.execute(text("set local statement_timeout = 0"))
+            connection.execute(text(f"set local statement_timeout = 0; set local application_name = '{FINDING_NAME}'"))
 
     def contracts_tag(self) -> str:
         """Name what there is of contracts and decisions."""

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, make_url
 from service.core.errors import StateError
 from service.store import backup, migrate
 from service.store.backup import BACKUP_NAME, BackupReport, back_up, restore
-from service.store.publication import _took_tables
+from service.store.publication import _take_tables
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import take_writer_lock
 from tests import states
@@ -324,7 +324,7 @@ def test_a_backup_and_a_bootstraps_last_commit_that_wait_for_each_other_both_com
     waiting = "select from pg_locks where not granted"
 
     def put_in_place() -> None:
-        while not _took_tables(publishing.cursor(), 9):
+        while _take_tables(publishing.cursor(), 9):
             pass
         publishing.rollback()
 

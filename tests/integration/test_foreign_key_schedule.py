@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from threading import Event
 
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
+from service.config import Settings
 from service.core.errors import StateError
 from service.core.foreign_keys.candidates import THETA
-from service.foreign_key_runner import _check
+from service.foreign_key_runner import _check, finding_foreign_keys
 from service.scheduler import next_time
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
-from service.store.reader import PostgresStateReader
+from service.store.locks import FINDING_NAME
+from service.store.reader import PostgresSnapshot, PostgresStateReader
+from service.usecases.finding_progress import FindingCancelledError
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_schedule import FindingSchedule
 from service.usecases.foreign_keys import Question
 from service.usecases.kept_candidates import NewCandidate
 from tests import states
 from tests.states import Tables
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 NEXT_VERSION = """
 insert into state_version (version, generation, kind)
@@ -59,6 +64,37 @@ def test_what_is_due_is_found_once_for_each_state(database_url: str) -> None:
     assert states.query(database_url, asked) == [("1.0",)]
     assert found_after(24) == [("combined", 3)]
     assert states.query(database_url, asked) == [(str(THETA),)], "it was asked with options of its own"
+    engine.dispose()
+
+
+def test_a_finding_that_somebody_asked_for_ends_with_the_service_and_is_known_by_its_name_meanwhile(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states.store(database_url, Tables({"customers": ["id"]}).add("customers", ["1"]))
+    engine = make_engine(database_url, "test")
+    keys, goes_on = PostgresForeignKeys(engine), Event()
+
+    @contextmanager
+    def waiting() -> Iterator[PostgresSnapshot]:
+        with PostgresForeignKeys(engine).snapshot() as snapshot:
+            assert goes_on.wait(BOUND_SECONDS)
+            yield snapshot
+
+    monkeypatch.setattr(keys, "snapshot", waiting)
+    finder = ForeignKeyFinder(keys)
+    holding = (
+        "select application_name from pg_locks join pg_stat_activity a using (pid) "
+        "where relation = 'gen_rec'::regclass and a.datname = current_database()"
+    )
+    with ThreadPoolExecutor() as threads:
+        try:
+            with finding_foreign_keys(engine, Settings(), finder):
+                finding = threads.submit(finder.refresh, Question())
+                wait_for(lambda: states.query(database_url, holding) == [(FINDING_NAME,)])
+        finally:
+            goes_on.set()
+        with pytest.raises(FindingCancelledError):
+            finding.result(BOUND_SECONDS)
     engine.dispose()
 
 

@@ -19,7 +19,6 @@ from sqlalchemy import make_url
 from service.core.canonical import value_keys
 from service.core.errors import StateError
 from service.store import publication
-from service.store.backup import BACKUP_NAME
 from service.store.checks import PostgresVerifier
 from service.store.database import connect, make_engine
 from service.store.writer import PostgresWriter
@@ -383,24 +382,25 @@ def test_a_source_is_not_read_anew_beside_those_who_follow_its_slot(
     assert position(database_url) == 8
 
 
-def test_a_backup_is_waited_for(
-    spark: SparkSession, database_url: str, source_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "what"), publication.WAITED_FOR.items())
+def test_who_reads_for_long_and_ends_by_himself_is_waited_for(
+    spark: SparkSession, database_url: str, source_url: str, monkeypatch: pytest.MonkeyPatch, name: str, what: str
 ) -> None:
     monkeypatch.setattr(publication, "LOCK_TIMEOUT", "100ms")
-    monkeypatch.setattr(publication, "BACKUP_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(publication, "READER_LOOK_SECONDS", 0.05)
     told: list[str] = []
 
     class Told(Quiet):
         def begin(self, stage: str, total: int | None = None) -> None:
             told.append(stage)
-            if told.count("waiting for the end of a backup") == 10:
+            if told.count(f"waiting for the end of {what}") == 10:
                 backup.rollback()
 
-    with connect(database_url, BACKUP_NAME) as backup:
+    with connect(database_url, name) as backup:
         with backup.cursor() as cursor:
             cursor.execute("lock table gen_rec in access share mode")
         run_bootstrap(spark, Options(source_url, "db", database_url), Told())
-    assert told.count("waiting for the end of a backup") == 10
+    assert told.count(f"waiting for the end of {what}") == 10
     with connect(database_url, "another reader") as reader:
         with reader.cursor() as cursor:
             cursor.execute("lock table gen_rec in access share mode")
