@@ -49,6 +49,7 @@ class Consumer(Following):
                 return self.totals
             except BeginAnew:
                 failing_since = None
+                self.observer.waiting(None)  # until a session reads the feed again, nobody knows what waits there
             except DamagedStateError:
                 raise
             except (StateError, FeedError) as error:

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from service.observe import ConsumerObserver
 from service.scheduler import next_time
 from service.serving_wiring import consumer_check
-from service.store.database import make_engine
+from service.store.database import connect, make_engine
 from service.store.doctor_facts import read_operation
+from service.store.writer_lock import take_writer_lock
 from tests import states
 from tests.following import MakeStream, consume, shop_tables
 from tests.waiting import wait_for
@@ -44,6 +45,29 @@ def test_records_in_hand_are_behind_until_they_are_committed(database_url: str, 
             blocked = wait_for(lambda: read_operation(engine, set(), next_time).blocked)
             engine.dispose()
             assert blocked[:2] == (other.info.backend_pid, "vacuum")
+        wait_for(lambda: observer.lag == 0)
+        assert consumer_check(observer, BOUND).ok
+    finally:
+        stop.set()
+        consumer.join()
+    assert states.read(database_url) == states.expected(tables)
+
+
+def test_what_waits_is_not_known_while_somebody_else_has_the_state(database_url: str, make_stream: MakeStream) -> None:
+    """A bootstrap or the tracking of a key may have it for an hour, and changes come meanwhile."""
+    tables = shop_tables()
+    states.store(database_url, tables)
+    stream, observer, stop = make_stream(tables), ConsumerObserver(CollectorRegistry()), threading.Event()
+    consumer = threading.Thread(target=consume, args=(database_url, stream), kwargs={"watch": observer, "stop": stop})
+    consumer.start()
+    try:
+        wait_for(lambda: observer.lag == 0)
+        with connect(database_url, "tracking") as other:
+            take_writer_lock(other, lambda _: None)
+            stream.change("customers", None, ["4", "Dora"])
+            wait_for(lambda: observer.lag_seconds() > BOUND)
+            told = consumer_check(observer, BOUND)
+            assert (observer.lag, told.ok) == (None, False)
         wait_for(lambda: observer.lag == 0)
         assert consumer_check(observer, BOUND).ok
     finally:
