@@ -70,6 +70,8 @@ class TransitionSender:
         """Send what was not sent yet and give its number; raise FeedAwayError or StateError, with the rest unsent."""
         name, of_contracts = self._sink.name, f"{self._sink.name} contracts"
         sent, known = self._outbox.sent(name), self._outbox.sent(of_contracts)
+        if sent == 0:
+            self._outbox.advance(name, 0)  # what it has not got is kept, also while it can be sent nothing
         with self._reader.snapshot() as snapshot:
             newest = snapshot.newest_contract()
             number = 0

@@ -18,6 +18,7 @@ from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.outbox import PostgresOutbox
 from service.store.reader import PostgresStateReader
+from service.store.retention import drop_piece
 from service.stream.kafka_sockets import CLOSING
 from service.stream.kafka_transitions import TransitionTopic
 from service.usecases import send_transitions
@@ -138,7 +139,8 @@ def test_a_crash_between_sending_and_remembering_sends_twice_and_the_version_tel
     break_and_mend(database_url, stream, 1)
 
     def crash(sink: str, version: int) -> None:
-        raise RuntimeError("the plug was pulled")
+        if version:
+            raise RuntimeError("the plug was pulled")
 
     with monkeypatch.context() as patched:
         patched.setattr(sending.outbox, "advance", crash)
@@ -206,6 +208,25 @@ def test_a_broker_that_is_away_stops_nothing_and_gets_all_when_it_is_back(
     received = [message for _, message in sending.received()]
     # A broker that has just started may take longer to say that it has them, and be sent them once more.
     assert [message for at, message in enumerate(received) if message not in received[:at]] == sending.expected()
+
+
+@pytest.mark.parametrize("sending", [1.0], indirect=True)
+def test_what_a_topic_that_never_got_anything_waits_for_is_kept_however_old_it_is(
+    database_url: str, engine: Engine, stream: Stream, sending: Sending, broker: KafkaBroker
+) -> None:
+    break_and_mend(database_url, stream, 2)
+    broker.kill()
+    with pytest.raises(FeedAwayError):
+        sending.sender.send_new()
+    states.execute(database_url, "update state_version set committed_at = committed_at - interval '9 days'")
+    expected = sending.expected()
+    assert drop_piece(engine, 86_400) == 0
+    broker.start()
+    sending.sink.close()
+    sink = TransitionTopic(sending.address, timeout=BOUND_SECONDS)
+    TransitionSender(sending.reader, sending.outbox, sink, sending.faults.append).send_new()
+    sink.close()
+    assert [message for _, message in sending.received()] == expected != []
 
 
 def test_a_defect_is_told_and_ends_no_sending(
