@@ -170,7 +170,7 @@ class Decoder:
             raise
         table, at = tracked.table, record.position
         if table.null_tokens:
-            rows = table.nulled(rows[0]), table.nulled(rows[1]), table.nulled(rows[2])
+            rows, moves = (table.nulled(rows[0]), table.nulled(rows[1]), table.nulled(rows[2])), table.nulled(moves)
         return RowChange(table, operation, rows[0], rows[1], at, position, rows[2], moves)
 
     def _parse(self, topic: str, value: bytes, is_key: bool = False) -> Parsed:

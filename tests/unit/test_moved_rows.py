@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import orjson
@@ -161,3 +162,35 @@ def test_a_create_that_sends_all_needs_no_row_before() -> None:
 def test_what_nobody_has_is_an_error_of_the_half_that_comes_last() -> None:
     for order in (halves(), halves()[::-1]):
         assert [*complete(order, {}, 7).errors] == [order[1].position]
+
+
+@pytest.mark.parametrize("comes_first", [False, True])
+def test_a_row_moved_to_a_key_with_a_text_that_stands_for_null_is_found_again(comes_first: bool) -> None:
+    table = replace(
+        tracked_table("s", "stock", {"sku": "text", "region": "text", "n": "text"}),
+        key=(0, 1),
+        row_images=True,
+        null_tokens=frozenset({""}),
+    )
+    old, new = {"sku": "a", "region": "EU"}, {"sku": "a", "region": ""}
+
+    def of(offset: int, letter: str, row: dict[str, str], **headers: dict[str, str]) -> RawRecord:
+        key = orjson.dumps({name: row[name] for name in ("sku", "region")})
+        images = (row, None) if letter == "d" else (None, row)
+        told = [(f"__debezium.{name}", orjson.dumps(one)) for name, one in headers.items()]
+        return RawRecord("s.stock", 0, offset, key, envelope(letter, "s", "stock", *images), 0, told)
+
+    gone, come = of(1, "d", {**old, "n": "1"}, newkey=new), of(2, "c", {**new, "n": "1"}, oldkey=old)
+    moved = [come, gone] if comes_first else [gone, come]
+    behind = [of(3, "u", {**new, "n": "2"}), of(4, "d", {**new, "n": "2"})]
+    changes, skipped, bad = decode_all(Decoder([table]), [*moved, *behind])
+    assert (skipped, bad) == ([], [])
+    kept: dict[bytes, Image] = {row_key(["a", "EU"]): Image(("a", "EU", "1"))}
+    counted = Counter([("a", "EU", "1")])
+    for version, change in enumerate(changes, 7):
+        done = complete([change], {table: kept}, version)
+        kept.update(done.images[table])
+        counted.update(one.after for one in done.changes if one.after is not None)
+        counted.subtract(one.before for one in done.changes if one.before is not None)
+    assert not +counted
+    assert not -counted
