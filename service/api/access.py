@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from functools import lru_cache, partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from service.usecases.write_log import LONGEST_TARGET, Write, WriteLog
 log = structlog.get_logger("subsetd.access")
 
 COOKIE = "subsetd_session"
+"""Of a service at the usual port; see `cookie_of`."""
 CSRF_HEADER = "X-CSRF-Token"
 
 BURST_SECONDS = 2
@@ -232,8 +234,14 @@ def _shown(request: Request) -> Credential | None:
     if given is not None:
         scheme, _, key = given.partition(b" ")
         return Credential(key.strip()) if scheme.lower() == b"bearer" and key.strip() else None
-    session_id = request.cookies.get(COOKIE)
+    session_id = request.cookies.get(cookie_of(request))
     return Credential(session_id.encode(), is_session=True) if session_id else None
+
+
+def cookie_of(request: Request) -> str:
+    """Name the cookie of a session: of a host's services each has its own, as cookies are of a host, whatever port."""
+    port = re.search(r":(\d+)$", request.headers.get("host", ""))
+    return COOKIE if port is None else f"{COOKIE}_{port[1]}"
 
 
 def _address(request: Request) -> str:

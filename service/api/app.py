@@ -56,6 +56,8 @@ from service.usecases.tracked_keys import TrackedKeys
 from service.usecases.watch_register import WatchRegister
 from service.usecases.write_log import WriteLog
 
+SESSION_COOKIE = f"{COOKIE}_PORT where the address has a port; writes want {CSRF_HEADER} too"
+
 DESCRIPTION = (
     "Which columns are contained in which, since when, by how much the others miss, and which values break them. "
     "Every answer is computed from one version of the state, which it names; its ETag is that version."
@@ -178,7 +180,7 @@ def _document_access(document: dict[str, Any]) -> None:
     """Say of each route which scope it needs, and what the door may answer in its place."""
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer"},
-        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": f"writes want {CSRF_HEADER} too"},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": SESSION_COOKIE},
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

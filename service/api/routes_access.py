@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from service.api import access_schemas as shapes
 from service.api import cursors, schemas
-from service.api.access import COOKIE, keep_write, unauthorized
+from service.api.access import cookie_of, keep_write, unauthorized
 from service.api.access_scopes import KEYS, SESSION, WRITES
 from service.api.problems import documented
 from service.usecases.access import AccessControl, AccessError, Caller
@@ -66,7 +66,7 @@ def log_in(request: Request, response: Response, body: shapes.NewSession) -> Res
     except AccessError as error:
         return unauthorized(error).respond(request)
     response.set_cookie(
-        COOKIE,
+        cookie_of(request),
         login.session_id,
         max_age=int(login.lifetime.total_seconds()),
         path="/",
@@ -81,11 +81,12 @@ def log_in(request: Request, response: Response, body: shapes.NewSession) -> Res
 @router.delete(SESSION, status_code=204, responses=documented(422, 500, 503))
 def log_out(request: Request, response: Response) -> None:
     """End the session of the cookie."""
-    session_id, caller = request.cookies.get(COOKIE), request.state.caller
+    session_id, caller = request.cookies.get(cookie_of(request)), request.state.caller
     if session_id is not None and caller.session is not None:
         _control(request).log_out(session_id)
         keep_write(_write_log(request), request, caller, 204)
-    response.delete_cookie(COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
+    is_secure = request.url.scheme == "https"
+    response.delete_cookie(cookie_of(request), path="/", secure=is_secure, httponly=True, samesite="strict")
 
 
 @router.get(WRITES, responses=documented(422, 500, 503))

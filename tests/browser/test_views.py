@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -200,6 +200,9 @@ def test_lag_has_its_unit_a_feed_without_a_consumer_is_told_and_what_is_to_come_
         expect(tiles.filter(has_text="Lag")).to_contain_text("512bytes behind for")
         expect(tiles.filter(has_text="State version")).to_contain_text("committed 2 h in the future")
         expect(page.locator(".health")).to_contain_text("nobody follows it")
+        observer.waiting(None)  # what it is read from is away
+        expect(tiles.filter(has_text="Lag")).to_contain_text("its feed does not tell")
+        expect(tiles.filter(has_text="Lag")).not_to_contain_text("no consumer")
     engine.dispose()
 
 
@@ -315,7 +318,11 @@ def test_with_a_key_set_the_page_asks_for_it(browser: Browser, state: HandMadeSt
         assert "a key" not in kept
         assert "subsetd_session" not in kept, "no script can read the cookie"
         (cookie,) = page.context.cookies()
-        assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("subsetd_session", True, "Strict")
+        assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (
+            f"subsetd_session_{urlsplit(address).port}",
+            True,
+            "Strict",
+        )
         page.get_by_role("button", name="Log out").click()
         expect(field).to_be_focused()
         expect(page.locator("main")).to_contain_text("Nothing is shown")

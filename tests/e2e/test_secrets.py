@@ -129,7 +129,7 @@ def answers(base: str) -> Iterator[tuple[str, str]]:
                 "/api/v1/attributes", "/api/v1/dead_letters", "/nowhere",
             )),
             client.get("/api/v1/state", headers={"Authorization": f"Bearer {KEY}-wrong"}),
-            client.get("/api/v1/state", headers={"Cookie": f"subsetd_session={SECRET}"}),
+            client.get("/api/v1/state", headers={"Cookie": f"subsetd_session_{client.base_url.port}={SECRET}"}),
             client.post("/api/v1/session", json={"key": f"{KEY}-wrong"}),
             client.post("/api/v1/session", json={"key": [KEY]}),
             client.post("/api/v1/session", content=f'{{"key": "{KEY}"'.encode()),

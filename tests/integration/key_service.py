@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api.access import COOKIE
 from service.store.api_keys import PostgresApiKeys
 from service.store.database import make_engine
 from service.usecases.access import AccessControl
@@ -78,3 +79,8 @@ def logged_in(client: httpx.Client, key: str = KEY) -> str:
     assert answer.status_code == 200, answer.text
     token: str = answer.json()["csrf_token"]
     return token
+
+
+def cookie_of(client: httpx.Client) -> str:
+    """Name the cookie that a service gives for a session: it has its port, as cookies are of a host."""
+    return f"{COOKIE}_{client.base_url.port}"

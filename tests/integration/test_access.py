@@ -27,6 +27,7 @@ from tests.integration.key_service import (
     Clock,
     client,
     clock,
+    cookie_of,
     kind_of,
     logged_in,
     made,
@@ -141,7 +142,7 @@ def test_the_beginning_of_a_key_is_not_the_key(client: httpx.Client) -> None:
 def test_only_hashes_are_kept(client: httpx.Client, database_url: str) -> None:
     key = made(client, "reader")["Authorization"].removeprefix("Bearer ")
     logged_in(client, key)
-    session_id = client.cookies[COOKIE]
+    session_id = client.cookies[cookie_of(client)]
     for table in ("api_key", "access_session", "write_log"):
         kept = repr(states.query(database_url, f"select to_jsonb(t)::text from {table} t"))
         assert key.split("_", 2)[2] not in kept

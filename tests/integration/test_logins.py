@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from service.api.access import COOKIE, CSRF_HEADER
+from service.api.access import CSRF_HEADER
 from tests import states
 from tests.integration.key_service import (
     BEARER,
@@ -15,6 +15,7 @@ from tests.integration.key_service import (
     Clock,
     client,
     clock,
+    cookie_of,
     kind_of,
     logged_in,
     made,
@@ -50,19 +51,19 @@ def test_a_session_ends_with_its_key(client: httpx.Client, clock: Clock, databas
 def test_a_session_of_the_environments_key_ends_when_that_is_another(database_url: str, clock: Clock) -> None:
     with served(database_url, clock) as (client, _):
         logged_in(client)
-        cookie = client.cookies[COOKIE]
+        cookie = client.cookies[cookie_of(client)]
     for key, status in (("another", 401), (None, 200), (KEY, 200)):
         with served(database_url, clock, key) as (client, _):
-            client.cookies.set(COOKIE, cookie)
+            client.cookies.set(cookie_of(client), cookie)
             assert client.get("/api/v1/state").status_code == status, key
 
 
 def test_who_logs_out_is_out(client: httpx.Client, database_url: str) -> None:
     token = logged_in(client)
-    kept = client.cookies[COOKIE]
+    kept = client.cookies[cookie_of(client)]
     assert client.delete(SESSION, headers={CSRF_HEADER: token}).status_code == 204
-    assert COOKIE not in client.cookies
-    refused = client.get("/api/v1/state", headers={"Cookie": f"{COOKIE}={kept}"})
+    assert not client.cookies
+    refused = client.get("/api/v1/state", headers={"Cookie": f"{cookie_of(client)}={kept}"})
     assert (refused.status_code, kind_of(refused)) == (401, "unknown-key")
     assert states.query(database_url, "select count(*) from access_session") == [(0,)]
 
@@ -129,3 +130,26 @@ def test_behind_a_proxy_that_is_trusted_the_cookie_is_for_https_alone(database_u
             assert ("Secure" in answer.headers["Set-Cookie"]) == is_secure
             (newest,) = client.get("/api/v1/write-log", params={"limit": 1}, headers=BEARER).json()["items"]
             assert newest["address"] == address
+
+
+def test_who_logs_in_at_another_service_of_the_host_stays_logged_in_here(database_url: str, clock: Clock) -> None:
+    """A browser shows a cookie to all ports of a host."""
+    with (
+        served(database_url, clock) as (one, _),
+        served(database_url, clock, "another key") as (other, _),
+        httpx.Client() as browser,
+    ):
+        for client, key in ((one, KEY), (other, "another key")):
+            assert browser.post(client.base_url.join(SESSION), json={"key": key}).status_code == 200
+        for client in (one, other):
+            assert browser.get(client.base_url.join("/api/v1/state")).status_code == 200
+        token = browser.get(other.base_url.join(SESSION)).json()["csrf_token"]
+        assert browser.delete(other.base_url.join(SESSION), headers={CSRF_HEADER: token}).status_code == 204
+        assert [browser.get(c.base_url.join("/api/v1/state")).status_code for c in (one, other)] == [200, 401]
+
+
+@pytest.mark.parametrize("host", ["shop", "shop:x", "[::1]", "shop:80, b"])
+def test_a_service_without_a_port_in_its_address_has_a_cookie_without_one(client: httpx.Client, host: str) -> None:
+    answer = client.post(SESSION, json={"key": KEY}, headers={"Host": host})
+    assert answer.status_code in (200, 400, 421), "an address that is none may be refused"
+    assert answer.status_code != 200 or answer.headers["Set-Cookie"].startswith("subsetd_session=")

@@ -39,7 +39,8 @@ const run = (one) => h("li", { "data-key": one.source_name },
 
 function tiles(now) {
   const minute = now.minutes.at(-1);
-  const lag = now.lag_records === null ? ["–", "no consumer in this process"]
+  const lag = now.lag_unit === null ? ["–", "no consumer in this process"]
+    : now.lag_records === null ? ["–", `not known${now.lag_seconds ? ` for ${duration(now.lag_seconds)}` : ""}: its feed does not tell`]
     : [short(now.lag_records), `${now.lag_unit} behind ${now.lag_seconds ? `for ${duration(now.lag_seconds)}` : "the feed's end"}`];
   return h("dl.tiles", {}, [
     ["State version", plain(now.version), ["committed ", ago(now.committed_at)]],
