@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from sqlalchemy import Engine
 
 from service.core.model import AttributeName
@@ -104,6 +105,66 @@ def test_an_estimated_cell_says_by_which_method_and_within_which_bounds(browser:
         expect(row).to_be_visible()
         assert look.faults() == []
         assert look.overflow() <= 0
+
+
+def test_a_pair_of_which_values_are_not_kept_is_shown_as_estimated_by_whatever_link_one_comes(
+    browser: Browser, estimated: str
+) -> None:
+    with looking(browser, estimated) as look:
+        page = look.open("pair?dependent=s.visits.user&referenced=s.users.id")
+        expect(page.locator("main")).to_contain_text("Of one of these only a sketch is kept")
+        expect(page.get_by_role("row", name="joint-mle")).to_be_visible()
+        expect(page).to_have_url(re.compile("estimated=1"))
+        look.told = [one for one in look.told if "409" not in one]  # that is how it learns of it
+
+
+def test_of_wide_tables_the_columns_are_drawn_that_have_most_in_common(browser: Browser, database_url: str) -> None:
+    wide = {AttributeName("shop", "wide", f"c{number:03}"): [f"v{number}"] for number in range(150)}
+    wide |= {AttributeName("shop", "wide", "c140"): ["v3", "x"]}
+    HandMadeState(database_url, wide).close()
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("coefficients?dependent=shop.wide&referenced=shop.wide")
+        expect(page.locator("tbody tr")).to_have_count(100)
+        expect(page.locator("thead th")).to_have_count(101)
+        for name in ("c003", "c140"):
+            expect(page.locator("tbody th", has_text=name)).to_have_count(1)
+        expect(page.locator("td.heat a")).to_have_text(["100 %", "50 %"])
+        expect(page.locator("main")).to_contain_text("Of the 150 columns of shop.wide those 100 are drawn")
+        assert look.faults() == []
+    engine.dispose()
+
+
+def test_a_page_of_missing_values_that_is_empty_by_now_leads_back(
+    browser: Browser, address: str, state: HandMadeState
+) -> None:
+    state.commit(COLUMNS | {ORDERS: [f"x{number}" for number in range(30)]})
+    of = f"{address}/api/v1/uinds/shop.orders.customer_id/shop.customers.id/missing"
+    page_of = httpx.get(of, params={"limit": 20}, timeout=BOUND_SECONDS).json()
+    kept = [one["value"] for one in page_of["items"]]
+    state.commit(COLUMNS | {ORDERS: kept})
+    names = "dependent=shop.orders.customer_id&referenced=shop.customers.id"
+    with looking(browser, address) as look:
+        page = look.open(f"pair?{names}&cursor={page_of['next_cursor']}")
+        expect(page.locator("main")).to_contain_text("There are none on this page.")
+        page.get_by_role("link", name="First page").click()
+        expect(page.locator("main")).not_to_contain_text("There are none on this page.")
+        expect(page.locator("main").get_by_text(kept[0], exact=True)).to_be_visible()
+
+
+def test_what_is_the_same_under_another_name_is_asked_for_by_that_name(browser: Browser, address: str) -> None:
+    names: list[str | None] = []
+
+    def answer(route: Route) -> None:
+        names.append(route.request.headers.get("if-none-match"))
+        route.fulfill(body="{}", headers={"ETag": '"1"' if len(names) == 1 else '"2"'})
+
+    with looking(browser, address) as look:
+        page = look.open()
+        page.route("**/api/v1/same", answer)
+        for _ in range(3):
+            page.evaluate("import('/dashboard/api.js').then(api => api.get('/api/v1/same'))")
+    assert names == [None, '"1"', '"2"']
 
 
 def test_of_more_tables_than_are_listed_any_is_found_by_a_part_of_its_name(browser: Browser, database_url: str) -> None:

@@ -64,8 +64,12 @@ export function path(base, parameters = {}) {
 export async function get(url) {
   const mine = kept, known = mine.get(url);
   const { response, text } = await send(url, known ? { headers: { "If-None-Match": known.etag } } : {});
-  if (response.status === 304 || known?.text === text) return known.body;
-  const entry = { etag: response.headers.get("ETag"), text, body: JSON.parse(text) };
+  const etag = response.headers.get("ETag");
+  if (response.status === 304 || known?.text === text) {
+    known.etag = etag ?? known.etag; // what is the same may have another name by now
+    return known.body;
+  }
+  const entry = { etag, text, body: JSON.parse(text) };
   mine.delete(url);
   if (entry.etag) mine.set(url, entry);
   while (mine.size > KEPT) mine.delete(mine.keys().next().value); // a page left open stays small

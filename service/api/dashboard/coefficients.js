@@ -7,6 +7,7 @@ import { empty } from "./parts.js";
 
 const METHODS = [["as exactly as can be", ""], ["exact", "exact"], ["estimated", "estimated"], ["bml", "bml"]];
 const MOST = 1000; // of a page
+const DRAWN = 100; // columns of a side: a page draws all cells again and again
 
 export const coefficients = {
   title: "Coefficients",
@@ -31,8 +32,9 @@ export const coefficients = {
         h("p.choice", {}, pick("Rows of", "dependent", from), pick("columns of", "referenced", end)),
         h("p.choice", { role: "group", "aria-label": "Method" }, METHODS.map(([text, method]) =>
           h("a.button", { href: to("coefficients", { ...parameters, method }), "aria-current": (parameters.method ?? "") === method && "true" }, text))),
-        h("section.card", {}, heatmap(from, end, page)),
+        h("section.card", {}, heatmap(drawn(from, page, "dependent"), drawn(end, page, "referenced"), page)),
         h("p.muted", {}, `Below each share its interval at ${percent(page.level)} where it is estimated. An empty cell: no value in common, or none at all.`,
+          ...[from, end].map((one) => one.columns.length > DRAWN && ` Of the ${number(one.columns.length)} columns of ${one.key} those ${DRAWN} are drawn that have the largest shares.`),
           page.left_out > 0 && ` ${counted(page.left_out, "column")} left out: the method has no answer for them.`,
           page.next_cursor && ` These are the first ${number(page.items.length)} pairs: an empty cell may be one of the others.`),
       ],
@@ -67,6 +69,16 @@ function whyNot({ dependent, referenced, contains }, from) {
   const missing = from === null ? dependent : referenced;
   if (missing === undefined) return [contains ? "No column has this in its name." : "There are no columns."];
   return [`There is no table ${missing}. `, h("a", { href: to("coefficients", { contains }) }, "Choose another table")];
+}
+
+/** Take of a wide table the columns that have the largest shares, in the table's order. */
+function drawn(table, page, side) {
+  if (table.columns.length <= DRAWN) return table;
+  const best = new Map();
+  for (const one of page.items) best.set(one[side].attribute_id, Math.max(best.get(one[side].attribute_id) ?? 0, one.coefficient ?? 0));
+  const share = (column) => best.get(column.attribute_id) ?? -1;
+  const chosen = new Set(table.columns.toSorted((a, b) => share(b) - share(a)).slice(0, DRAWN));
+  return { ...table, columns: table.columns.filter((one) => chosen.has(one)) };
 }
 
 function heatmap(from, end, page) {

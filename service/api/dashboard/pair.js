@@ -15,18 +15,27 @@ export const pair = {
   leastMs: 2000,
   under: "timeline",
   load: async ({ dependent = "", referenced = "", cursor, estimated }) => {
-    if (estimated) return { estimates: await get(`/api/v1/coefficients/${encodeURIComponent(dependent)}/${encodeURIComponent(referenced)}`) };
+    if (estimated) return ofSketches(dependent, referenced);
     const answers = await getAll({
       pair: at(dependent, referenced),
       missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
       spans: path(`${at(dependent, referenced)}/history`, { limit: 500 }),
       contracts: path("/api/v1/contracts", { dependent, referenced }),
       refreshes: "/api/v1/foreign-keys/refreshes",
+    }).catch((error) => {
+      if (error.type !== "/docs#values-not-stored") throw error;
+      location.replace(to("pair", { dependent, referenced, estimated: 1 })); // the next look does not ask in vain
+      return ofSketches(dependent, referenced);
     });
+    if (answers.estimates) return answers;
     return { ...answers, candidate: await candidateOf(answers) };
   },
   show: (answers, parameters, act) => (answers.estimates ? estimates(answers.estimates) : whole(answers, parameters, act)),
 };
+
+/** Ask how much of a column is in another of which values are not kept. */
+const ofSketches = async (dependent, referenced) =>
+  ({ estimates: await get(`/api/v1/coefficients/${encodeURIComponent(dependent)}/${encodeURIComponent(referenced)}`) });
 
 /** Show a pair of which the values of a side are not kept: by each method, how sure it is. */
 const estimates = (one) => [
@@ -56,11 +65,11 @@ const whole = ({ pair: one, missing, spans, contracts, candidate }, parameters, 
     card("Coefficient over time", history(spans, one.coefficient) ?? empty("It never held, and nobody looked: the coefficients of pairs that are watched, accepted or nearly hold are kept.")),
     candidate && card("As a foreign key", explanation(candidate))),
   candidate?.evidence.distribution && card("Both distributions", distributions(candidate.evidence.distribution)),
-  card("Missing values", missing.items.length ? [
-    table("Missing values", [
+  card("Missing values", [missing.items.length === 0 ? empty(parameters.cursor ? "There are none on this page." : "There are none.")
+    : table("Missing values", [
       ["Value", (each) => (each.value === null ? ["key ", h("span.mono", {}, each.value_key)] : [value(each.value), each.is_cut && " …"])],
       ["Times", (each) => number(each.frequency), "right"],
-    ], missing.items, (each) => each.value_key), pages("pair", parameters, missing)] : empty("There are none.")),
+    ], missing.items, (each) => each.value_key), pages("pair", parameters, missing)]),
   h("div.columns", {},
     card(one.transitions.length > SHOWN ? `Its last ${SHOWN} transitions` : "Its transitions", one.transitions.length ? h("ul.transitions", {}, one.transitions.slice(0, SHOWN).map(transition)) : empty("It is as the bootstrap found it.")),
     card("Both columns", table("Both columns", [

@@ -35,8 +35,8 @@ export const watches = {
     ], page.items, (one) => one.watch_id)),
     (parameters.after || page.next_cursor) && h("p.pages", {}, parameters.after && turned(parameters, "First watches", null), " ", page.next_cursor && turned(parameters, "More watches", page.next_cursor)),
     form(parameters, act),
-    card("What was told", alerts.items.length === 0 ? empty("Nothing yet.") : [
-      h("ul.transitions", {}, alerts.items.map(told)), pages("watches", parameters, alerts)]),
+    card("What was told", [alerts.items.length ? h("ul.transitions", {}, alerts.items.map(told)) : empty(parameters.cursor ? "Nothing on this page." : "Nothing yet."),
+      pages("watches", parameters, alerts)]),
     h("div.columns", {},
       card("Silences", listed(silences.items, (one) => one.silence_id, (one) => [
         h("p.what", {}, one.watch_id === null ? h("span.mono", {}, one.pattern) : `watch ${plain(one.watch_id)}`, " until ", stamp(one.until), " ",
