@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 
 from service.core.errors import SourceError
 from service.core.exclusion import not_excluded
+from spark_jobs.arrow_csv import parse_texts
 from spark_jobs.csv_text import (
     NEVER_CLOSED,
     Bytes,
@@ -45,8 +46,6 @@ from spark_jobs.sources import (
 )
 
 ENDINGS = (".csv", ".tsv", ".txt")
-BLOCK_BYTES = 4 << 20
-"""What Arrow parses at a time; it grows for a record that is longer."""
 LOOK_AHEAD_BYTES = 64 << 10
 """How far a range reads beyond its end at first, to find the end of its last record."""
 RECORD_BYTES = 1 << 30
@@ -260,33 +259,15 @@ class CsvReader:
                 buffer = pa.py_buffer(data.tobytes().decode(self.encoding).encode())
             except UnicodeDecodeError as wrong:
                 self._fail_text(wrong, data, offset, path, names)
-        block = BLOCK_BYTES
-        while True:
-            try:
-                return self._parse_blocks(buffer, block, len(names))
-            except pa.ArrowInvalid as error:
-                if "straddling" in str(error) and block < len(data):
-                    block *= 8
-                    continue
-                self._explain(error, data, offset, path, names)
-
-    def _parse_blocks(self, buffer: pa.Buffer, block: int, columns: int) -> pa.Table:
-        names = [str(i) for i in range(columns)]
-        return pacsv.read_csv(
-            pa.BufferReader(buffer),
-            read_options=pacsv.ReadOptions(use_threads=False, block_size=min(block, 1 << 30), column_names=names),
-            parse_options=pacsv.ParseOptions(
-                delimiter=self.dialect.delimiter,
-                quote_char=self.dialect.quote or False,
-                newlines_in_values=self.dialect.quote is not None,
-            ),
-            convert_options=pacsv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
+        options = pacsv.ParseOptions(
+            delimiter=self.dialect.delimiter,
+            quote_char=self.dialect.quote or False,
+            newlines_in_values=self.dialect.quote is not None,
         )
+        try:
+            return parse_texts(buffer, len(names), options)
+        except pa.ArrowInvalid as error:
+            self._explain(error, data, offset, path, names)
 
     def _explain(self, error: pa.ArrowInvalid, data: Bytes, offset: int, path: str, names: list[str]) -> NoReturn:
         """Raise the SourceError that says what Arrow's error was about."""

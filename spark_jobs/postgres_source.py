@@ -17,9 +17,11 @@ from service.store.source_reader import (
     read_pages,
     without_password,
 )
+from spark_jobs.arrow_csv import parse_texts
 from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
 
-BLOCK_BYTES = 4 << 20
+PARSING = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+"""In a table of one column an empty line is a NULL."""
 
 
 class PostgresReader:
@@ -35,17 +37,12 @@ class PostgresReader:
         text = read_pages(self.url, self.exported, split.detail, table.columns)
         if not text:
             return
-        block = BLOCK_BYTES
-        while True:
-            try:
-                yield self._parse(text, block, len(table.columns))
-                return
-            except pa.ArrowInvalid as error:
-                if "straddling" not in str(error) or block > len(text):
-                    raise SourceError(
-                        f"{self.place(split)}: it holds bytes that are not UTF-8 text: {error}. Mend them there."
-                    ) from error
-                block *= 8
+        try:
+            yield parse_texts(text, len(table.columns), PARSING)
+        except pa.ArrowInvalid as error:
+            raise SourceError(
+                f"{self.place(split)}: it holds bytes that are not UTF-8 text: {error}. Mend them there."
+            ) from error
 
     def check(self, split: Split) -> Fault | None:
         try:
@@ -61,22 +58,6 @@ class PostgresReader:
     def place(self, split: Split) -> str:
         part: PageRange = split.detail
         return f"{part.schema}.{part.table}, pages from {part.first or 0}"
-
-    @staticmethod
-    def _parse(text: bytes, block: int, columns: int) -> pa.Table:
-        names = [str(i) for i in range(columns)]
-        return pacsv.read_csv(
-            pa.BufferReader(text),
-            read_options=pacsv.ReadOptions(use_threads=False, block_size=min(block, 1 << 30), column_names=names),
-            # In a table of one column an empty line is a NULL.
-            parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-            convert_options=pacsv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
 
 
 class MissingTableError(SourceError):

@@ -256,6 +256,13 @@ def test_cells_of_ten_megabytes_are_read(tmp_path: Path) -> None:
         assert read(tmp_path, target)[1] == [["1", large], ["2", "small"], ["3", large]]
 
 
+def test_a_line_end_in_a_text_stays_where_a_block_of_four_mebibytes_ends_in_it(tmp_path: Path) -> None:
+    rows = [["1", "x" * ((4 << 20) - 4) + "\r\nend"], ["2", "a\r\nb"]]
+    write_csv(tmp_path / "t.csv", ["id", "text"], rows)
+    found = read(tmp_path, 1 << 28)[1]
+    assert [(text[-5:], len(text)) for _, text in found if text] == [(text[-5:], len(text)) for _, text in rows]
+
+
 def test_null_is_the_unquoted_empty_cell_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbfid,text\n\n1,\n2,""\n\n3,"a ""b"""')
     assert read(tmp_path) == (["id", "text"], [["1", None], ["2", ""], ["3", 'a "b"']])

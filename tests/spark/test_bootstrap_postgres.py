@@ -117,6 +117,16 @@ def test_a_large_table_is_read_in_page_ranges_of_one_snapshot(
     )
 
 
+def test_a_line_end_in_a_text_stays_where_a_block_of_four_mebibytes_ends_in_it(source_url: str) -> None:
+    query(source_url, "CREATE TABLE t (text text); INSERT INTO t SELECT repeat('x', (4 << 20) - 2) || E'\\r\\nend'")
+    with closing(open_source(Options(source_url, "db"))) as source:
+        (split,) = source.splits(1 << 30, lambda function, items: [function(item) for item in items])
+        (part,) = source.reader().read(split)
+    assert [(text[-5:], len(text)) for text in part.column(0).to_pylist()] == query(
+        source_url, "SELECT right(text, 5), length(text) FROM t"
+    )
+
+
 def test_what_the_bootstrap_saw_is_recorded_for_the_feed(
     spark: SparkSession, database_url: str, source_url: str
 ) -> None:
