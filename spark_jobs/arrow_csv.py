@@ -45,14 +45,19 @@ class _Blocks:
     r"""Be a file of text for Arrow's reader, which reads it by blocks: none ends between a \r and the \n behind it.
 
     Behind a block that ends in \r the reader drops a \n as the rest of a line's end, also where both are in quotes.
+    A last line without an end gets one: there the reader takes an empty cell for quoted where the one before it is.
     """
 
     closed = False
 
     def __init__(self, text: bytes | pa.Buffer) -> None:
         self._rest = memoryview(text)
+        self._end = b"" if bytes(self._rest[-1:]) in (b"\r", b"\n") else b"\n"
 
-    def read(self, most: int) -> memoryview:
+    def read(self, most: int) -> memoryview | bytes:
+        if not self._rest:
+            end, self._end = self._end, b""
+            return end
         size = most - 1 if bytes(self._rest[most - 1 : most + 1]) == b"\r\n" else most
         block, self._rest = self._rest[:size], self._rest[size:]
         return block

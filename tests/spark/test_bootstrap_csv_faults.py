@@ -268,6 +268,20 @@ def test_null_is_the_unquoted_empty_cell_and_blank_lines_are_no_rows(tmp_path: P
     assert read(tmp_path) == (["id", "text"], [["1", None], ["2", ""], ["3", 'a "b"']])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_the_last_cell_of_a_file_without_a_last_line_end_is_null_behind_a_quoted_one(
+    tmp_path: Path, encoding: str, newline: str
+) -> None:
+    lines = ["id,name,sold", '1,"Smith, J",', '2,"Müßig, K",']
+    (tmp_path / "t.csv").write_bytes(newline.join(lines).encode(encoding))
+    for target in (1, 20, 1 << 20):
+        assert read(tmp_path, target, encoding=encoding)[1] == [["1", "Smith, J", None], ["2", "Müßig, K", None]]
+    (tmp_path / "t.csv").write_bytes(newline.join([*lines, '3,"Doe, J,']).encode(encoding))
+    with pytest.raises(SourceError, match="broken quoting: a quote is opened and never closed"):
+        read(tmp_path, encoding=encoding)
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
