@@ -27,6 +27,7 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _OF_JSON = r'["\\\x00-\x1f]'
 _QUOTE, _LEFT, _RIGHT = (pa.scalar(mark, pa.large_string()) for mark in '"[]')
 
@@ -151,6 +152,8 @@ def count_texts(
     column: pa.ChunkedArray, null_tokens: Sequence[str], decode: Callable[[object], str | None] | None
 ) -> tuple[pa.Array, Int64s]:
     """Count the canonical texts of one column as `count_column` does."""
+    if column.type in _VIEWS:  # of which Arrow counts NULL as the empty text
+        column = column.cast(_VIEWS[column.type])
     try:
         counted = pc.value_counts(column)
     except pa.ArrowNotImplementedError:  # nested values, which Arrow does not hash, and dictionaries that differ

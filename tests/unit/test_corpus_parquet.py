@@ -26,6 +26,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "double": (pa.float64(), [1.0, -0.0, 1e30, None]),
     "decimal": (pa.decimal128(9, 2), [Decimal("1.00"), Decimal("2.50"), None, None]),
     "text": (pa.string(), ["", "-", "né", None]),
+    "view": (pa.string_view(), ["é", None, "é", None]),
     "flag": (pa.bool_(), [True, False, None, True]),
     "day": (pa.date32(), [date(2020, 2, 29), None, None, None]),
     "moment": (pa.timestamp("us", "UTC"), [datetime(2020, 1, 2, 3, 4, 5, 6, UTC), None, None, None]),
