@@ -113,8 +113,7 @@ def column_texts(
     column: pa.ChunkedArray, null_tokens: Sequence[str], decode: Callable[[object], str | None] | None
 ) -> pa.Array:
     """Give the canonical texts of a column, row by row, as large_string; null where it is NULL or a null token."""
-    chunks = [canonical_array(chunk).cast(pa.large_string()) for chunk in column.chunks]
-    texts = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
+    texts = _canonical_chunks(column).combine_chunks()
     if decode is not None:
         texts = pa.array([None if text is None else decode(text) for text in texts.to_pylist()], pa.large_string())
     if null_tokens:
@@ -156,10 +155,8 @@ def count_texts(
         column = column.cast(_VIEWS[column.type])
     try:
         counted = pc.value_counts(column)
-    except pa.ArrowNotImplementedError:  # nested values, which Arrow does not hash, and dictionaries that differ
-        counted = pc.value_counts(
-            pa.chunked_array([canonical_array(chunk) for chunk in column.chunks], pa.large_string())
-        )
+    except pa.ArrowNotImplementedError:  # nested values and extensions, which Arrow does not hash, small decimals
+        counted = pc.value_counts(_canonical_chunks(column))
     text, count = canonical_array(counted.field("values")), counted.field("counts")
     if decode is not None:
         text = pa.array([None if value is None else decode(value) for value in text.to_pylist()], pa.large_string())
@@ -169,6 +166,11 @@ def count_texts(
     if text.null_count or null_tokens:
         text, count = text.filter(present), count.filter(present)
     return text, count.to_numpy(zero_copy_only=False)
+
+
+def _canonical_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    chunks = [canonical_array(chunk).cast(pa.large_string()) for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.large_string())
 
 
 def concat_entries(parts: Sequence[Entries]) -> Entries:

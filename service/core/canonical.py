@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from service.core import canonical_forms as forms
 from service.core.canonical_arrow import VALUE_BYTES, key_array
-from service.core.cell_decoding import BinaryHandling, cell_decoder
+from service.core.cell_decoding import BinaryHandling, canonical_json, cell_decoder
 from service.core.errors import RecordError, SourceError
 from service.core.number_decoding import CellDecoder, DecimalHandling
 from service.core.records import Keys
@@ -80,20 +80,6 @@ def _as_event_value(value: object) -> object:
     if isinstance(value, Decimal | datetime | date | time | timedelta | UUID):
         return forms.scalar_text(value)
     return value
-
-
-def canonical_json(text: str) -> str:
-    """Give the canonical text of a JSON document: compact, keys sorted by code point, numbers exact as written.
-
-    `1.00` is `1` and `1e2` is `100`; of a repeated key the last one counts, as in jsonb. Raises RecordError for
-    what is no JSON.
-    """
-    try:
-        return forms.document_text(forms.parse_json(text))
-    except ValueError as error:
-        raise RecordError(
-            f"A JSON document cannot be read: {error}. Its text begins {text[:60]!r}. Mend it in the source."
-        ) from None
 
 
 # Keys

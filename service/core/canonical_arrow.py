@@ -2,7 +2,7 @@
 
 The kernels behind it are in `canonical_kernels`. Values of nested types (struct, list, map) are the one
 exception: their leaves are made as arrays, and Python joins them, one distinct value at a time. Callers
-pass distinct values.
+pass distinct values. Python also reads documents of JSON, each distinct one once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from service.core import canonical_kernels as kernels
 from service.core.canonical_forms import RawJson, document_text
+from service.core.cell_decoding import canonical_json
 from service.core.errors import SourceError
 
 VALUE_BYTES = 256
@@ -30,11 +31,11 @@ def canonical_array(array: pa.Array) -> pa.Array:
     """Give the canonical texts of an array of any type that Parquet can hold, as string or large_string; nulls stay.
 
     Equal to `canonical_text` and to Postgres' expressions, value by value. Raises SourceError for a type without
-    a canonical text.
+    a canonical text, RecordError for a document that is no JSON.
     """
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
-        return _uuid_array(array.storage) if str(kind) == "extension<arrow.uuid>" else canonical_array(array.storage)
+        return _EXTENSIONS.get(str(kind), canonical_array)(array.storage)
     if pa.types.is_dictionary(kind):
         return canonical_array(array.dictionary).take(array.indices)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -144,6 +145,24 @@ def _uuid_array(storage: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*(pc.utf8_slice_codeunits(digits, *cut) for cut in cuts), "-")
 
 
+def _json_array(storage: pa.Array) -> pa.Array:
+    encoded = storage.cast(pa.large_string()).dictionary_encode()
+    texts = [canonical_json(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.large_string()).take(encoded.indices)
+
+
+def _flag_array(storage: pa.Array) -> pa.Array:
+    return canonical_array(storage.cast(pa.bool_()))
+
+
+_EXTENSIONS = {
+    "extension<arrow.uuid>": _uuid_array,
+    "extension<arrow.json>": _json_array,
+    "extension<arrow.bool8>": _flag_array,
+}
+"""How types are read that mean more than what they are stored as; all others are what they are stored as."""
+
+
 def _moments(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_duration(kind):
@@ -193,6 +212,7 @@ def _documents(array: pa.Array) -> list[Any]:
         or pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_decimal(kind)
+        or str(kind) in ("extension<arrow.json>", "extension<arrow.bool8>")
     ):
         return [text if text in (None, "NaN", "Infinity", "-Infinity") else RawJson(text) for text in texts]
     return list(texts)

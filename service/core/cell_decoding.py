@@ -246,6 +246,20 @@ def _decode_inet(value: object) -> str:
 # Documents and arrays
 
 
+def canonical_json(text: str) -> str:
+    """Give the canonical text of a JSON document: compact, keys sorted by code point, numbers exact as written.
+
+    `1.00` is `1` and `1e2` is `100`; of a repeated key the last one counts, as in jsonb. Raises RecordError for
+    what is no JSON.
+    """
+    try:
+        return forms.document_text(forms.parse_json(text))
+    except ValueError as error:
+        raise RecordError(
+            f"A JSON document cannot be read: {error}. Its text begins {text[:60]!r}. Mend it in the source."
+        ) from None
+
+
 def _decode_json(value: object) -> str:
     return forms.document_text(forms.parse_json(value) if isinstance(value, str) else value)
 
@@ -392,6 +406,9 @@ _SIMPLE: dict[str, CellDecoder] = {
     "bit varying": _decode_varying_bits,
     "uuid": _decode_uuid,
     "uniqueidentifier": _decode_uuid,
+    "extension<arrow.uuid>": _decode_uuid,
+    "extension<arrow.json>": _decode_json,
+    "extension<arrow.bool8>": _decode_boolean,
     "inet": _decode_inet,
     **dict.fromkeys(("json", "jsonb", "vector", "halfvec"), _decode_json),
     "hstore": _decode_hstore,

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from service.core import canonical_forms as forms
 from service.core.canonical import cell_decoder, stored_value, value_key
 from service.core.canonical_arrow import canonical_array, key_array, plain_decimal_array, stored_array, text_buffers
-from service.core.errors import SourceError
+from service.core.errors import RecordError, SourceError
 
+JSON = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"b": 1.0, "a": [2]}', None, '{"a": [2], "b": 1}']))
+FLAGS = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1, 2, None], pa.int8()))
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
 
 
@@ -154,7 +156,12 @@ def test_the_calendar_is_python_s_within_its_years_and_reverses_beyond(day: int)
         (pa.array([[float("inf"), float("-inf")]]), ['["Infinity","-Infinity"]']),
         (pa.array([[1], [2, 3], None, [4]], pa.list_view(pa.int8())).slice(1), ["[2,3]", None, "[4]"]),
         (pa.array([[1], [2, 3]], pa.large_list_view(pa.int8())).take([1, 0]), ["[2,3]", "[1]"]),
-        (pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]", None])), ["[1]", None]),
+        (JSON, ['{"a":[2],"b":1}', None, '{"a":[2],"b":1}']),
+        (pa.ListArray.from_arrays([0, 3], JSON), ['[{"a":[2],"b":1},null,{"a":[2],"b":1}]']),
+        (FLAGS, ["false", "true", "true", None]),
+        (pa.ListArray.from_arrays([0, 4], FLAGS), ["[false,true,true,null]"]),
+        (pa.ListArray.from_arrays([0, 1], pa.array([UUID(int=10).bytes], pa.uuid())), [f'["{UUID(int=10)}"]']),
+        (pa.array([[Decimal("1.50")]], pa.list_(pa.decimal32(4, 2))), ["[1.5]"]),
         (
             pa.array([{"b": 1, "a": {"d": [True], "c": date(2026, 1, 1)}}, None]),
             ['{"a":{"c":"2026-01-01","d":[true]},"b":1}', None],
@@ -210,6 +217,12 @@ def test_the_first_text_with_a_nul_is_told(number: int) -> None:
 def test_a_type_without_texts_is_refused() -> None:
     with pytest.raises(SourceError, match="month_day_nano_interval have no canonical text"):
         canonical_array(pa.array([(1, 2, 3)], pa.month_day_nano_interval()))
+
+
+def test_what_is_no_json_is_told_with_its_way_out() -> None:
+    documents = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", "{a}"]))
+    with pytest.raises(RecordError, match=r"cannot be read: .* Its text begins '{a}'\. Mend it in the source"):
+        canonical_array(documents)
 
 
 # Stored values

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "decimal": (pa.decimal128(9, 2), [Decimal("1.00"), Decimal("2.50"), None, None]),
     "text": (pa.string(), ["", "-", "né", None]),
     "view": (pa.string_view(), ["é", None, "é", None]),
+    "small": (pa.decimal32(9, 2), [Decimal("1.00"), Decimal("2.50"), None, None]),
     "flag": (pa.bool_(), [True, False, None, True]),
     "day": (pa.date32(), [date(2020, 2, 29), None, None, None]),
     "moment": (pa.timestamp("us", "UTC"), [datetime(2020, 1, 2, 3, 4, 5, 6, UTC), None, None, None]),
@@ -65,6 +67,22 @@ def test_values_of_all_types_have_their_canonical_texts(
         "rowless.pq": 0,
     }
     assert state.manifest.tables["names"].to_pylist() == [["a", "a"], list(COLUMNS)]
+
+
+def test_columns_whose_type_means_more_than_what_is_stored(tmp_path: Path) -> None:
+    """Parquet's UUID and JSON, of any writer, and Arrow's own flags of a byte."""
+    columns = {
+        "uuid": (pa.array([UUID(int=10).bytes, None], pa.uuid()), {str(UUID(int=10))}),
+        "json": (pa.array(['{"b": 1.0, "a": "x"}', None], pa.json_()), {'{"a":"x","b":1}'}),
+        "flag": (pa.array([1, None], pa.bool8()), {"true"}),
+    }
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({name: array for name, (array, _) in columns.items()}), tmp_path / "lake" / "t.parquet")
+    reading = Reading(tmp_path / "lake", CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")))
+    state = reading.refresh()
+    assert not state.faults
+    expected = {("t.parquet", place): texts for place, (_, texts) in enumerate(columns.values())}
+    assert held(reading.index, state.manifest) == keys_of(expected)
 
 
 def test_moments_of_int96_are_read_in_every_year(tmp_path: Path) -> None:

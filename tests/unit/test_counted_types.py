@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,12 @@ Cell = tuple[Any, str | None]
 
 LONG = "longer than what a view holds itself"
 MOMENT, MOMENT_TEXT = datetime(2026, 11, 21, 8, 20, 30), "2026-11-21T08:20:30.000000"
+DOCUMENTS = [
+    ('{"b": 1.00, "a": [2, null]}', '{"a":[2,null],"b":1}'),
+    (' "é" ', '"é"'),
+    ("null", "null"),
+    ("1e2", "100"),
+]
 
 TEXTS: dict[pa.DataType, list[Cell]] = {
     kind: cells
@@ -31,7 +38,7 @@ TEXTS: dict[pa.DataType, list[Cell]] = {
         ([pa.float32(), pa.float64()], [(1.5, "1.5"), (-0.0, "0"), (0.0, "0"), (float("nan"), "NaN")]),
         ([pa.float16()], [(np.float16(1.5), "1.5"), (np.float16(0), "0")]),
         (
-            [pa.decimal128(9, 2), pa.decimal256(60, 2)],
+            [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(9, 2), pa.decimal256(60, 2)],
             [(Decimal("1.50"), "1.5"), (Decimal("0.00"), "0"), (Decimal("20.00"), "20")],
         ),
         ([pa.string(), pa.large_string(), pa.string_view()], [("", ""), ("é", "é"), (LONG, LONG), ("None", "None")]),
@@ -67,6 +74,9 @@ TEXTS: dict[pa.DataType, list[Cell]] = {
             [pa.struct([("b", pa.int8()), ("a", pa.string_view())])],
             [({"b": 1, "a": None}, '{"a":null,"b":1}'), ({"b": None, "a": ""}, '{"a":"","b":null}')],
         ),
+        ([pa.uuid()], [(UUID(int=10), "00000000-0000-0000-0000-00000000000a"), (UUID(int=0), str(UUID(int=0)))]),
+        ([pa.json_(kind) for kind in (pa.string(), pa.large_string(), pa.string_view())], DOCUMENTS),
+        ([pa.bool8()], [(1, "true"), (0, "false"), (2, "true")]),
         ([pa.map_(pa.string(), pa.int8())], [([], "{}"), ([("k", 1), ("a", None)], '{"a":null,"k":1}')]),
     ]
     for kind in kinds
