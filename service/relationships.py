@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from service.core.canonical import canonical_text
 from service.core.canonical_arrow import canonical_array
+from service.core.csv_lines import csv_reader
 from service.core.errors import RecordError, SourceError
 from service.core.foreign_keys.plain_columns import measure, with_values
 from service.core.foreign_keys.profiles import ColumnProfile
@@ -149,8 +150,8 @@ def _of_python(scalar: np.generic) -> object:
 def _of_file(path: str | PathLike[str]) -> Cells:
     try:
         with open(path, encoding="utf-8-sig", newline="") as lines:
-            reader = csv.reader(lines)
-            header = next(reader, [])
+            reader = csv_reader(lines)
+            header: list[str] = next(reader, [])
             columns: list[list[str | None]] = [[] for _ in header]
             for row in filter(None, reader):
                 if len(row) != len(header):

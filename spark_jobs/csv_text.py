@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.compiled import kernel
+from service.core.csv_lines import csv_reader
 
 Bytes = NDArray[np.uint8]
 
@@ -132,7 +133,7 @@ def split_record(record: bytes, dialect: Dialect, encoding: str) -> list[str]:
     text = io.StringIO(record.decode(encoding), newline="")
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     try:
-        return next(csv.reader(text, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting), [])
+        return next(csv_reader(text, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting), [])
     except csv.Error as error:
         raise ValueError(str(error)) from error
 

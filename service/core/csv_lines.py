@@ -1,15 +1,19 @@
-"""Own the writing of CSV: lines that end with a line feed alone, in which every cell is read as it was."""
+"""Own CSV as Python's module has it: lines in which every cell is read as it was, a reader of cells of any length."""
 
 from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Give each row as a line of CSV (RFC 4180, but for the line's end); None is an empty cell."""
+    """Give each row as a line of CSV (RFC 4180, but it ends with a line feed alone); None is an empty cell."""
     out = io.StringIO()
     # A lone carriage return in a cell is quoted only by a writer whose own lines end with one.
     writer = csv.writer(out, lineterminator="\r\n")
@@ -18,3 +22,9 @@ def csv_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
         yield out.getvalue()[:-2] + "\n"
         out.seek(0)
         out.truncate()
+
+
+def csv_reader(lines: Iterable[str], **dialect: Any) -> Reader:
+    """Give Python's reader of these lines, without its bound of 131,072 characters on a cell."""
+    csv.field_size_limit(sys.maxsize)
+    return csv.reader(lines, **dialect)

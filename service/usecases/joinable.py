@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from service.core.canonical_arrow import key_array
 from service.core.column_filters import are_null_tokens
+from service.core.csv_lines import csv_reader
 from service.core.errors import SourceError
 from service.core.joinability import MOST_PAIRS, JoinIndex, Matched, Progress, Ranking, Telling, search, untold
 from service.core.near_matches import Near, folded
@@ -212,8 +212,7 @@ def read_query(lines: Iterable[str], key: Sequence[str], most_rows: int | None =
 
     Raises SourceError for columns that it has not, or not once, for bad CSV, and for more than `most_rows` rows.
     """
-    csv.field_size_limit(sys.maxsize)
-    rows = csv.reader(lines, strict=True)
+    rows = csv_reader(lines, strict=True)
     found: list[list[str]] = [[] for _ in key]
     packed: list[list[pa.Array]] = [[] for _ in key]
     count = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,16 @@ def test_a_wrong_byte_in_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"id\r\n1\r\n\x81\r\n")
     with pytest.raises(SourceError, match=r"t\.csv, line 3, column 'id': byte 0x81 is not cp1252 text"):
         read(tmp_path, encoding="cp1252")
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_first_row_may_have_a_cell_of_any_length(tmp_path: Path, header: bool) -> None:
+    csv.field_size_limit(131_072)  # Python's own, which lasts until it is told another one
+    long = "x" * 200_000
+    rows = [[long, "a"], ["1", "2"]]
+    write_csv(tmp_path / "t.csv", rows[0], rows[1:])
+    names, found = read(tmp_path, header=header)
+    assert [names, *found] == (rows if header else [["column_1", "column_2"], *rows])
 
 
 def test_a_dialect_without_quotes_and_header(tmp_path: Path) -> None:

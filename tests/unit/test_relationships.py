@@ -54,6 +54,13 @@ def test_the_form_of_a_table_makes_no_difference(form: str, tmp_path: Path) -> N
     assert names({name: made(name, rows) for name, rows in SHOP.items()}) == FOUND
 
 
+def test_a_file_may_have_cells_of_any_length(tmp_path: Path) -> None:
+    csv.field_size_limit(131_072)  # Python's own, which lasts until it is told another one
+    long = [{**order, "note": "x" * 200_000} for order in ORDERS[:2]]
+    tables = SHOP | {"orders": str(written(tmp_path / "orders", long + ORDERS[2:]))}
+    assert names(tables) == FOUND
+
+
 def test_a_relationship_has_its_shares_and_a_score() -> None:
     found = {one.from_table: one for one in find_relationships(SHOP)}
     orders = found["orders"]
