@@ -324,7 +324,7 @@ class CsvSource:
         left = not_excluded(((options.name, table) for table in found), options.exclude)
         self.names = [table for _, table in left]
         self.files = [found[name] for name in self.names]
-        endings = {file.extension for files in self.files for file in files}
+        endings = {file.extension.lower() for files in self.files for file in files}
         delimiter = options.delimiter or ("\t" if endings == {"tsv"} else ",")
         self._reader = CsvReader(
             self.location,

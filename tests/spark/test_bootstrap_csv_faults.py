@@ -333,6 +333,12 @@ def test_a_first_row_may_have_a_cell_of_any_length(tmp_path: Path, header: bool)
     assert [names, *found] == (rows if header else [["column_1", "column_2"], *rows])
 
 
+@pytest.mark.parametrize("name", ["T.TSV", "t.tsv", "T.Tsv"])
+def test_a_file_of_tabs_is_one_however_its_ending_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"a,b\tc\n1,2\t3\n")
+    assert read(tmp_path) == (["a,b", "c"], [["1,2", "3"]])
+
+
 def test_a_dialect_without_quotes_and_header(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_bytes(b'1\t5" pipe\n2\t"\n' * 500)
     for target in (100, 1 << 20):
