@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
+
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
@@ -16,6 +18,8 @@ def parse_texts(text: bytes | pa.Buffer, columns: int, options: pacsv.ParseOptio
 
     Raises what Arrow raises.
     """
+    if bytes(memoryview(text)[: len(BOM_UTF8)]) == BOM_UTF8:  # a cell's: Arrow takes it for the text's, and drops it
+        text = BOM_UTF8 + bytes(text)
     block = BLOCK_BYTES
     while True:
         try:

@@ -127,6 +127,14 @@ def test_a_line_end_in_a_text_stays_where_a_block_of_four_mebibytes_ends_in_it(s
     )
 
 
+def test_a_text_that_begins_with_a_byte_order_mark_keeps_it_where_a_copy_begins(source_url: str) -> None:
+    query(source_url, "CREATE TABLE t (text text); INSERT INTO t VALUES (U&'\\FEFFa')")
+    with closing(open_source(Options(source_url, "db"))) as source:
+        (split,) = source.splits(1 << 30, lambda function, items: [function(item) for item in items])
+        (part,) = source.reader().read(split)
+    assert [(text,) for text in part.column(0).to_pylist()] == query(source_url, "SELECT text FROM t")
+
+
 def test_what_the_bootstrap_saw_is_recorded_for_the_feed(
     spark: SparkSession, database_url: str, source_url: str
 ) -> None:

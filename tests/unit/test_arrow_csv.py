@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_jobs import arrow_csv
 from spark_jobs.arrow_csv import parse_texts
 
-CELLS = st.text('ab,"\r\né', max_size=12)
+CELLS = st.text('ab,"\r\né\ufeff', max_size=12)
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=8)
 CRLF = [["a", "b\r\nc"], ["\r\n\r\r\n\n", "\n"]]
 
@@ -53,3 +53,10 @@ def test_an_empty_cell_is_null_also_at_the_end_of_a_text_without_a_line_end(
     text = newline.join(",".join(map(quoted, row)) for row in table)
     for end in ("", newline):
         assert parsed(text + end) == table
+
+
+@given(st.lists(st.text("a\ufeff", min_size=1, max_size=3), min_size=2, max_size=2))
+@example(["\ufeffa", "b"])
+def test_a_byte_order_mark_is_a_character_of_the_cell_that_it_is_in(row: list[str]) -> None:
+    """The mark of a file is taken off before; a range of one may begin with a cell that has its own."""
+    assert parsed(",".join(row) + "\n") == [row]
