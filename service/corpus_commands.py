@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -198,15 +198,20 @@ def export_(
         raise typer.BadParameter(f"{file}: its name ends neither in .csv nor in .parquet", param_hint="FILE") from None
     # Nobody finds half a file: it gets its name when it is whole.
     part = file.with_name(f"{file.name}.part")
-    try:
-        with _snapshot(name, generation) as snapshot, part.open("wb") as sink:
-            for piece in export(snapshot, format_):
-                sink.write(piece)
-        part.replace(file)
-    except OSError as error:
-        raise SourceError(f"{file} cannot be written: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with _snapshot(name, generation) as snapshot:
+        try:
+            with part.open("xb") as sink, ExitStack() as unfinished:
+                unfinished.callback(part.unlink)
+                for piece in export(snapshot, format_):
+                    sink.write(piece)
+                part.replace(file)
+                unfinished.pop_all()
+        except FileExistsError:
+            raise SourceError(
+                f"{part} is there: another export writes it, or died; remove it where none does."
+            ) from None
+        except OSError as error:
+            raise SourceError(f"{file} cannot be written: {error.strerror or error}.") from error
     out.print(Text(f"{file}: generation {snapshot.generation} of {name}"))
 
 

@@ -88,7 +88,10 @@ def csv_of(sent: Sent) -> bytes:
         return Path(sent).read_bytes()
     written = io.BytesIO()
     if isinstance(sent, pa.Table) or hasattr(sent, "__arrow_c_stream__"):
-        arrow_csv.write_csv(taken_over(sent), written)
+        table = taken_over(sent)
+        # Texts as polars gives them are views, which Arrow writes to no file.
+        written_as = [pa.large_string() if pa.types.is_string_view(one.type) else one.type for one in table.schema]
+        arrow_csv.write_csv(table.cast(pa.schema(list(zip(table.column_names, written_as, strict=True)))), written)
         return written.getvalue()
     rows = list(sent)
     with io.TextIOWrapper(written, "utf-8", newline="") as lines:

@@ -54,6 +54,9 @@ THROW_AWAY_SETTINGS: Mapping[str, str] = {"fsync": "off", "synchronous_commit": 
 SERVER_USER = "pgserver"
 """Who runs the server when we are root: Postgres refuses to. It is the name that the wheel uses as well."""
 
+NOT_IN_PATHS = '$`"\\'
+"""What a shell reads in the double quotes that pg_ctl puts paths in."""
+
 SOCKET_PATH_LIMIT = 103
 """Longest path of a unix socket: 107 bytes on Linux, 103 on macOS."""
 
@@ -160,6 +163,12 @@ class EmbeddedPostgres:
 
     def _join_or_launch(self) -> None:
         """Prepare the folder, and start the server unless another process has."""
+        odd = next((one for one in str(self.data_dir) if one in NOT_IN_PATHS), None)
+        if odd is not None:
+            raise StateError(
+                f"the data folder {self.data_dir} has a {odd} in its path, which the program that starts Postgres does "
+                "not take as it is: set SUBSETD_DATA_DIR to another folder, or SUBSETD_DATABASE_URL to a Postgres"
+            )
         self._prepare_folder()
         with self._gate():
             users = (self.data_dir / "postgres.users").open("a")

@@ -137,6 +137,10 @@ def test_an_export_is_a_file_or_there_is_none(lake: GivenCorpus, subsetd: Comman
         assert code
         assert message in " ".join(err.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["before.parquet", "inds.csv"]
+    (tmp_path / "inds.csv.part").write_text("of somebody else")
+    for corpus in ("lake", "typo"):
+        assert subsetd.ended("corpus", "export", corpus, "inds.csv")[0] == 1
+    assert (tmp_path / "inds.csv.part").read_text() == "of somebody else"
 
 
 def test_a_corpus_is_added_with_all_its_options(subsetd: Command, tmp_path: Path) -> None:

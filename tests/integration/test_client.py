@@ -311,7 +311,8 @@ def test_rows_to_join_come_in_every_form(database_url: str, tmp_path: Path) -> N
     lake.index()
     engine = make_engine(database_url, "test-join")
     with serving(app_over(engine)) as address, Client(address) as client:
-        for sent in (path, str(path), path.read_bytes(), rows, iter(rows), table, Frame(table)):
+        views = table.cast(pa.schema([(name, pa.string_view()) for name in table.column_names]))  # as polars has texts
+        for sent in (path, str(path), path.read_bytes(), rows, iter(rows), table, Frame(table), Frame(views)):
             answer = client.joinable(sent, corpus="lake", key=["city", "note"])
             assert (answer["rows"], answer["keys"], answer["empty"]) == (2, 1, 1)
         with pytest.raises(Problem) as caught:

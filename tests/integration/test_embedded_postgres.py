@@ -203,6 +203,14 @@ def test_a_long_path_gets_its_socket_in_a_short_folder(folder: Path) -> None:
     assert not socket_dir.exists()
 
 
+@pytest.mark.parametrize("name", ["a$HOME", "a`touch run`", 'a"b', "a\\b"])
+def test_a_path_that_a_shell_would_read_is_refused(folder: Path, name: str) -> None:
+    (folder / name).mkdir()
+    with pytest.raises(StateError, match=r"in its path.*set SUBSETD_DATA_DIR to another folder"):
+        EmbeddedPostgres(folder / name).start()
+    assert [*(folder / name).iterdir()] == []
+
+
 @pytest.mark.parametrize("name", ["away/../state", "link", "state, old"])
 def test_a_folder_may_be_written_in_any_way(folder: Path, name: str) -> None:
     (folder / "state").mkdir()
