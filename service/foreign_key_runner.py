@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,23 +29,24 @@ def finding_foreign_keys(
 
     Gives what tells how that goes, None where there is no schedule.
     """
+    schedule = _schedule(engine, settings, finder)
+    with ExitStack() as ends:
+        if schedule is not None:
+            ends.enter_context(running_every({"finding of foreign keys": (5, schedule.look)}))
+        # Before that is waited for, and also what somebody asked for: the process does not end before its thread.
+        ends.callback(finder.cancel)
+        yield lambda: None if schedule is None else _check(schedule)
+
+
+def _schedule(engine: Engine, settings: Settings, finder: ForeignKeyFinder) -> FindingSchedule | None:
     if settings.foreign_key_schedule is None:
-        try:
-            yield lambda: None
-        finally:
-            finder.cancel()  # one that somebody asked for: the process does not end before its thread
-        return
+        return None
     now = partial(datetime.now, UTC)
     try:
         next_time(settings.foreign_key_schedule, now())
     except SourceError as error:
         raise ConfigError(f"SUBSETD_FOREIGN_KEY_SCHEDULE: {error}") from error
-    schedule = FindingSchedule(settings.foreign_key_schedule, wiring.make_reader(engine), finder, next_time, now)
-    with running_every({"finding of foreign keys": (5, schedule.look)}):
-        try:
-            yield partial(_check, schedule)
-        finally:
-            finder.cancel()
+    return FindingSchedule(settings.foreign_key_schedule, wiring.make_reader(engine), finder, next_time, now)
 
 
 def _check(schedule: FindingSchedule) -> Check:

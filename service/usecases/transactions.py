@@ -164,8 +164,10 @@ class TransactionBuffer:
 
         A bad record says nothing of its transaction: nothing waits for it, or behind it.
         """
-        self._note_topics({record.topic for record in records})
-        self._learn(records, decoded)
+        topics = {record.topic for record in records}
+        self._note_topics(topics)
+        if any(topic.endswith(TRANSACTION_TOPIC) and topic not in self._marked for topic in topics):
+            self._learn(records, decoded)
         for record, one in zip(records, decoded, strict=True):
             self._must_give |= isinstance(one, RecordError)
             self._held.append(_Held(record, one, self._note(record, one, now)))

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
@@ -18,14 +17,14 @@ from sqlalchemy import make_url
 
 from service.answer_commands import status
 from service.api.problems import Check
-from service.core.errors import ConflictError, ShardAwayError, StateError
+from service.core.errors import ConflictError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
 from service.shard_commands import list_, set_
 from service.shard_lookout import Lookout
 from service.store import shard_writing, shards
 from service.store.contracts import PostgresContracts
-from service.store.database import LostConnectionError, make_engine, place
+from service.store.database import make_engine
 from service.store.doctor_facts import read_operation
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
@@ -243,45 +242,6 @@ def test_what_is_committed_is_not_told_to_be_tried_again(
     assert "try again" not in told
     consume(database_url, spread_stream)
     assert states.query(database_url, "select max(version) from state_version") == [version]
-    require_true(database_url, spread_stream)
-
-
-def ending_at_home(url: str, function: Callable[..., object]) -> Callable[..., object]:
-    """Let the session of the state's own database end as a function begins to use it, once."""
-    ended: list[int] = []
-
-    def call(at_home: Any, *given: Any) -> object:
-        if not ended:
-            ended.append(at_home.connection.info.backend_pid)
-            states.execute(url, f"select pg_terminate_backend({ended[0]}, 10000)")
-        return function(at_home, *given)
-
-    return call
-
-
-def test_what_befalls_the_states_own_database_is_not_said_to_be_a_servers(
-    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server that is away would be waited for, by whoever takes the shards over."""
-    monkeypatch.setattr(shards, "settle", ending_at_home(database_url, shards_settle))
-    with pytest.raises(LostConnectionError, match=re.escape(place(make_url(database_url)))) as raised:
-        consume(database_url, spread_stream)
-    assert not isinstance(raised.value, ShardAwayError)
-    assert "server '" not in str(raised.value)
-
-
-@pytest.mark.parametrize(("module", "name"), [(shard_writing, "settle"), (shards, "write_again")])
-def test_what_befalls_the_states_own_database_behind_a_commit_is_not_said_to_be_a_servers(
-    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
-) -> None:
-    random_changes(spread_stream, random.Random(6), 25)
-    watch = Watch()
-    monkeypatch.setattr(module, name, ending_at_home(database_url, getattr(module, name)))
-    consume(database_url, spread_stream, watch=watch)
-    (told,) = watch.errors
-    assert isinstance(told, LostConnectionError)
-    assert not isinstance(told, ShardAwayError)
-    assert re.match(r"Version \d+ is committed, and nothing of it is to be done again", str(told))
     require_true(database_url, spread_stream)
 
 
