@@ -44,7 +44,8 @@ def demo(
         with reader.snapshot(with_values=True) as snapshot:
             demonstration.show_suggested(snapshot, out)
         feed = feed_wiring.feed_address(source.url, demonstration.NAME)
-        observer = ConsumerObserver(CollectorRegistry())
+        registry = CollectorRegistry()
+        observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(feed))
         consumer = feed_wiring.make_consumer(url, feed, settings, observer)
         out.print("\n[bold]2.[/] Following the database, without a broker, while the store sells music.")
 
@@ -58,13 +59,14 @@ def demo(
             if once:
                 out.print("\nThe round is over. `subsetd demo` without --once also serves the answers.")
                 return
-            registry = CollectorRegistry()
             with (
                 tracking_keys(url, settings) as tracked,
                 searching_joinable(url, engine, settings) as joinable_searches,
             ):
                 retry = partial(feed_wiring.retry_dead_letter, url, settings)
-                app = serving_wiring.make_service(engine, settings, tracked, joinable_searches, retry, registry)
+                app = serving_wiring.make_service(
+                    engine, settings, tracked, joinable_searches, retry, registry, observer
+                )
                 serve_until(
                     app,
                     settings.host,
