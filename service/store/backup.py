@@ -1,6 +1,6 @@
 """Own the backup of a state and its way back: all tables in one snapshot, with the positions of the feeds.
 
-The schema comes from the wheel's pg_dump, which knows partitions and indexes that no migration made; the rows by COPY,
+The schema comes from pg_dump, which knows partitions and indexes that no migration made; the rows by COPY,
 in the same snapshot. A restore is one transaction: the state is the backup's, or what it was.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg2
-from psycopg2.extensions import ISOLATION_LEVEL_REPEATABLE_READ, make_dsn
+from psycopg2.extensions import ISOLATION_LEVEL_REPEATABLE_READ, make_dsn, parse_dsn
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
@@ -184,8 +185,8 @@ def _write(connection: Any, writer: BackupWriter, url: str) -> Manifest:
             schema, postgres, revision, version = cursor.fetchone()
             if revision >= SERVERS_SINCE:
                 elsewhere.open(cursor)
-        patterns = "".join(f"include table {_quoted(schema)}.{_quoted(name)}\n" for name, _ in tables)
-        scripts = {name: _dump(connection, name, snapshot, patterns) for name in SECTIONS}
+        names = [f"{_quoted(schema)}.{_quoted(name)}" for name, _ in tables]
+        scripts = {section: _dump(connection, section, snapshot, names) for section in SECTIONS}
         sections = {name: writer.section(name, script) for name, script in scripts.items()}
         cursor.execute(POSITIONS)
         positions = [list(row) for row in cursor]
@@ -257,23 +258,27 @@ def _ours(cursor: Any) -> list[tuple[str, bool]]:
     return found
 
 
-def _dump(connection: Any, section: str, snapshot: str, patterns: str) -> str:
-    """Let pg_dump tell a part of the schema as the snapshot shows it."""
-    options = ["--schema-only", f"--section={section}", f"--snapshot={snapshot}", "--filter=-", "--no-password"]
+def _dump(connection: Any, section: str, snapshot: str, names: Sequence[str]) -> str:
+    """Let pg_dump tell a part of the schema as the snapshot shows it.
+
+    The wheel's knows no TLS, nor newer servers: where it is refused, that on the PATH is asked.
+    """
+    options = ["--schema-only", f"--section={section}", f"--snapshot={snapshot}", "--no-password"]
     options += ["--no-owner", "--no-privileges", "--no-tablespaces", "--no-publications", "--no-subscriptions"]
-    # The password goes where lists of processes do not show it; all else of the connection is in its parameters.
-    environment = {"PGPASSWORD": connection.info.password} if connection.info.password else {}
-    done = subprocess.run(
-        [str(programs() / "pg_dump"), *options, "--dbname", make_dsn(**connection.info.dsn_parameters)],
-        check=False,
-        input=patterns,
-        capture_output=True,
-        text=True,
-        env=environment,
+    # The password goes where lists of processes do not show it; what libpq reads of the environment is read here, too.
+    told = {name: value for name, value in parse_dsn(connection.dsn).items() if name != "password"}
+    options += ["--dbname", make_dsn(**told), *(f"--table={name}" for name in names)]
+    environment = os.environ | {"PGPASSWORD": connection.info.password or "", "LC_ALL": "C"}  # noqa: TID251
+    said = []
+    for program in filter(None, (str(programs() / "pg_dump"), shutil.which("pg_dump"))):
+        done = subprocess.run([program, *options], check=False, capture_output=True, text=True, env=environment)
+        if not done.returncode:
+            return NOT_FOR_US.sub("", done.stdout)
+        said.append(f"{program} says: {done.stderr.strip()}")
+    raise StateError(
+        f"The state's schema cannot be read; {'; '.join(said)}. Where it is TLS or the server's version that subsetd's "
+        f"own pg_dump lacks, put one on the PATH, of Postgres {connection.server_version // 10000} or later."
     )
-    if done.returncode:
-        raise StateError(f"The state's schema cannot be read; pg_dump says: {done.stderr.strip()}")
-    return NOT_FOR_US.sub("", done.stdout)
 
 
 def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:

@@ -25,7 +25,7 @@ RELEASES_THE_VANISHED = (
 """Let the server notice in a minute, not in 2 hours, that our machine vanished: until then it keeps our locks."""
 
 OTHERS_IN_THE_WAY = ("40001", "40P01", "55P03")
-"""Codes of statements that others were in the way of. Through an engine who may meet them knows what to do then."""
+"""Codes of statements that others were in the way of: conflicts of snapshots, deadlocks, locks waited for in vain."""
 
 READ_ONLY = "25006"
 NO_RIGHT = "42501"
@@ -36,6 +36,10 @@ ENDED_SESSIONS = ("25P03", "25P04")
 
 class LostConnectionError(StateError):
     """A connection that was open is gone; the same work on a new connection may succeed."""
+
+
+class OthersInTheWayError(StateError):
+    """Others were in the way of a statement; its transaction, begun anew, may succeed."""
 
 
 def make_engine(
@@ -117,10 +121,7 @@ def make_engine(
             return None  # the process is told to end, and its connection is given up for that alone
         if context.is_disconnect:
             return LostConnectionError(_lost(context.original_exception, address))
-        code = getattr(context.original_exception, "pgcode", None)
-        if code in OTHERS_IN_THE_WAY:
-            return None
-        if code == READ_ONLY:
+        if getattr(context.original_exception, "pgcode", None) == READ_ONLY:
             # A session stays as read-only as it began, also where the database no longer is: the next one is new.
             context.is_disconnect = True
         return state_error(context.original_exception, address)
@@ -174,7 +175,7 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
 
     Covers lost connections, a full disk, too many connections, shutdowns, statement timeouts, a database that takes no
     writes, a role without the right, and statements that others were in the way of; gives None for every other error.
-    Use it around raw cursors (COPY); an engine's own executions do it already, but for what others were in the way of.
+    Use it around raw cursors (COPY); an engine's own executions do it already.
     """
     if not isinstance(error, psycopg2.Error):
         return None
@@ -197,7 +198,9 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
             "the address of the role that owns the state."
         )
     if code in OTHERS_IN_THE_WAY:
-        return StateError(f"Others were in the way of a statement on {where}: {first_line(error)}; try again.")
+        return OthersInTheWayError(
+            f"Others were in the way of a statement on {where}: {first_line(error)}; nothing was applied, try again."
+        )
     if code[:2] in ("53", "58"):
         return StateError(f"The {where} is out of resources: {first_line(error)}; look at its log.")
     # A COPY whose connection dies raises psycopg2's base class, without a code.

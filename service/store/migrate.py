@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, text
-from sqlalchemy.exc import OperationalError
 
 from service.core.errors import StateError
-from service.store.database import make_engine, place
+from service.store.database import OthersInTheWayError, make_engine, place
 from service.store.locks import MIGRATION_LOCK
 from service.store.tables import SCHEMA_REVISION
 from service.store.writer_lock import keep_writers_away
@@ -128,9 +127,9 @@ def _connection(database: Database) -> Iterator[Connection]:
     try:
         with engine.begin() as connection:
             yield connection
-    except OperationalError as error:
+    except OthersInTheWayError as error:
         waited = {LOCK_NOT_AVAILABLE: f"for {LOCK_TIMEOUT}", DEADLOCK: "who waited for the migration"}
-        code = getattr(error.orig, "pgcode", None)
+        code = getattr(error.__cause__, "pgcode", None)
         if code not in waited:
             raise
         raise StateError(

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.exc import ProgrammingError
 
 from service.core.errors import StateError
 from service.store.copy_stream import copy_between
@@ -89,8 +89,6 @@ class Elsewhere:
                     found = [(shard, batch) for shard, batch in connection.execute(text(FOUND))]
                 except ProgrammingError as error:
                     raise StateError(f"It has no tables for shards: {WAY_OUT}.") from error
-                except OperationalError as error:  # others were in the way: no engine translates that
-                    raise error.orig or error from None
                 self.servers.append(server)
                 self.connections.append(connection)
             if found != stands:

@@ -8,19 +8,18 @@ taken again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 import numpy as np
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 
 from service.core.errors import SketchError
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
-from service.store.database import OTHERS_IN_THE_WAY, make_engine, state_error
+from service.store.database import OthersInTheWayError, make_engine
 from service.store.locks import COMPACTION_LOCK
 from service.store.shard_reading import Elsewhere, lock_records
 from service.store.sketch_reading import read_changes, stream_hashes, told_fault
@@ -59,7 +58,7 @@ class PostgresSketchLog:
         self._engine = engine.execution_options(isolation_level="REPEATABLE READ")
 
     def backlog(self) -> tuple[int, int]:
-        with self._looking() as connection:
+        with self._engine.connect() as connection:
             sizes = [row.size for row in connection.execute(text(BACKLOG))]
         return len(sizes), sum(sizes)
 
@@ -67,7 +66,7 @@ class PostgresSketchLog:
         return self._take(lambda connection, _: _fold_oldest(connection, most_bytes))
 
     def rescan(self) -> bool:
-        with self._looking() as connection:
+        with self._engine.connect() as connection:
             attribute_id = connection.scalar(text(SHORT))
         if attribute_id is None:
             return False
@@ -75,18 +74,6 @@ class PostgresSketchLog:
 
     def close(self) -> None:
         self._engine.dispose()
-
-    @contextmanager
-    def _looking(self) -> Iterator[Connection]:
-        """Give a connection to look; a table that others hold for longer than a `lock_timeout` is a StateError."""
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except DBAPIError as error:
-            told = state_error(error.orig, self._engine.url)
-            if told is None:
-                raise
-            raise told from error
 
     def _take(
         self, step: Callable[[Connection, Elsewhere], Result], first: Callable[[Connection], Elsewhere] | None = None
@@ -101,9 +88,7 @@ class PostgresSketchLog:
                     return None
                 result = step(connection, elsewhere)
                 connection.commit()
-            except DBAPIError as error:
-                if getattr(error.orig, "pgcode", None) not in OTHERS_IN_THE_WAY:
-                    raise
+            except OthersInTheWayError:
                 return None
         return result
 

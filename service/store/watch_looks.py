@@ -11,12 +11,11 @@ from uuid import UUID
 
 from psycopg2.extras import Json
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
 
 from service.core.model import AttributeName
 from service.core.watch_rules import RuleKind, Standing, Standings, Subject, changed, is_pattern, matches
 from service.store.contract_upkeep import BINDING, IS_CURRENT
-from service.store.database import OTHERS_IN_THE_WAY, state_error
+from service.store.database import OthersInTheWayError
 from service.store.feeds import FORGET_LAG
 from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
@@ -195,12 +194,9 @@ class PostgresLooks:
                 look = PostgresLook(connection) if has_watches else None
                 is_open = True
                 yield look
-        except DBAPIError as error:
-            if getattr(error.orig, "pgcode", None) not in OTHERS_IN_THE_WAY:
-                self.close()
-                raise
+        except OthersInTheWayError:
             if not is_open:
-                raise (state_error(error.orig, self._engine.url) or error) from error
+                raise
         except BaseException:
             self.close()
             raise

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
+
+import psycopg2
 
 from service.store.database import parse_address
 from service.store.writer import PostgresWriter
@@ -144,3 +147,14 @@ def test_what_is_suggested_or_accepted_is_given_as_a_file(database_url: str, sub
         0,
         'ALTER TABLE "s"."orders" ADD FOREIGN KEY ("customer_id") REFERENCES "s"."customers" ("id") NOT VALID;\n',
     )
+
+
+def test_a_check_that_others_are_in_the_way_of_has_not_found_a_violation(
+    database_url: str, subsetd: Commands, tmp_path: Path
+) -> None:
+    made_stream(database_url, tmp_path)
+    hurried = f"{database_url}&options=-c%20lock_timeout%3D20ms"
+    with closing(psycopg2.connect(database_url)) as other:
+        other.cursor().execute("lock table contract in access exclusive mode")
+        code, said = subsetd.run("contract", "check", database_url=hurried)
+    assert (code, "Others were in the way" in said.replace("\n", " ")) == (2, True)

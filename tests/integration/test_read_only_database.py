@@ -119,3 +119,21 @@ def test_a_statement_that_others_are_in_the_way_of_may_be_tried_again(engine: En
         other.cursor().execute("lock table source")
         with pytest.raises(StateError, match=r"Others were in the way of a statement on database 'test_.*lock timeout"):
             writer.load()
+
+
+def test_a_reader_that_others_are_in_the_way_of_is_told_to_try_again(engine: Engine, database_url: str) -> None:
+    states.execute(database_url, f"alter database {make_url(database_url).database} set lock_timeout = '10ms'")
+    hurried = make_engine(database_url, "test-api")
+    with (
+        serving(app_over(hurried)) as base,
+        httpx.Client(base_url=base) as client,
+        closing(psycopg2.connect(database_url)) as other,
+    ):
+        other.cursor().execute("lock table contract, uind in access exclusive mode")
+        for route in ("uinds", "contracts"):
+            answer = client.get(f"/api/v1/{route}")
+            assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
+            assert "Others were in the way" in answer.json()["detail"]
+        other.rollback()
+        assert client.get("/api/v1/contracts").status_code == 200
+    hurried.dispose()

@@ -303,7 +303,7 @@ def test_a_table_that_others_hold_for_longer_than_a_lock_timeout_is_come_back_to
             other.rollback()
         SketchCompactor(log, pytest.fail).look(threading.Event())
         assert log.backlog() == (0, 0)
-    assert len(told) == 3
+    assert len(told) == 2, "of looks; a step that others are in the way of is taken at the next look"
     assert all("Others were in the way of a statement on database" in one for one in told)
     assert served(database_url) == ({}, 0)
     other.close()
