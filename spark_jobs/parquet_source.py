@@ -160,5 +160,11 @@ class ParquetSource:
                 sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
                 self.groups.append((number, info.path, sizes))
         assert first is not None
-        columns = zip(unique_names(first.names), (str(kind).lower() for kind in first.types), strict=True)
+        columns = zip(unique_names(first.names), (_type_name(kind) for kind in first.types), strict=True)
         return SourceTable(schema, name, tuple(columns))
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """Name a type as it is stored; a struct's fields are called as they are."""
+    name = str(kind)
+    return name if "struct<" in name else name.lower()

@@ -112,7 +112,7 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
         return _binary(wire.binary_handling)
     match = _TYPE.fullmatch(name)
     if match is None or '"' in name:
-        return _decode_string
+        return _decode_written
     zoned = name.endswith(" with time zone") or name.startswith("datetimeoffset")
     base = match["base"].removesuffix("with time zone").removesuffix("without time zone").strip()
     args = [int(arg) for arg in re.findall("-?[0-9]+", match["args"] or "")]
@@ -133,7 +133,20 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
         return _decode_padded
     if base in _BINARIES:
         return _binary(wire.binary_handling)
-    return _SIMPLE.get(base, _decode_string)
+    if base in _TEXTS:
+        return _decode_string
+    return _SIMPLE.get(base, _decode_written)
+
+
+def is_known_by_its_text(data_type: str) -> bool:
+    """Tell whether nothing is known of a type, or an array's elements, but that its values have a text of their own."""
+    return bare_cell_decoder(data_type.removesuffix("[]"), WireSettings()) is _decode_written
+
+
+def in_bytes(data_type: str) -> str:
+    """Name the encoding of a type's text, or an array's texts, in bytes: Debezium's of types that it does not know."""
+    base = data_type.removesuffix("[]")
+    return ("shape in bytes" if base in _SHAPES else "text in bytes") + data_type[len(base) :]
 
 
 _LISTS = ("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")
@@ -142,6 +155,20 @@ _DECIMALS = ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "deci
 _MOMENTS = {"timestamp": 6, "time": 6, "datetime": 3, "datetime2": 7, "smalldatetime": 0, "datetimeoffset": 7}
 _BINARIES = {"bytea", "binary", "large_binary", "binary_view", "varbinary", "raw", "rowversion", "image"}
 _BINARIES |= {"blob", "tinyblob", "mediumblob", "longblob"}
+_TEXTS = {
+    "character varying",
+    "varchar",
+    "nvarchar",
+    "char",
+    "nchar",
+    "varchar2",
+    "nvarchar2",
+    "clob",
+    "nclob",
+    "ntext",
+}
+_TEXTS |= {"tinytext", "mediumtext", "longtext", "null"}
+_SHAPES = {"box", "circle", "line", "lseg", "path", "polygon"}
 
 
 def _unit_of(base: str, args: list[int], mode: TimePrecision) -> str:
@@ -163,6 +190,24 @@ def _decode_string(value: object) -> str | None:
     if value.__class__ is str or value is None:
         return value
     return forms.document_text(value) if isinstance(value, list | dict) else forms.scalar_text(value)
+
+
+def _decode_written(value: object) -> str | None:
+    if isinstance(value, list | dict | bytes):
+        raise ValueError("its text is not known from what it consists of; leave the column out of the feed")
+    return _decode_string(value)
+
+
+def _decode_text_in_bytes(value: object) -> str:
+    return (value if isinstance(value, bytes) else _base64(str(value))).decode()
+
+
+def _decode_shape_in_bytes(value: object) -> str:
+    # Java's text of it has other numbers than Postgres': 1.0 and 1.0E10.
+    return _JAVA_FLOAT.sub(lambda found: numbers.float_as_postgres(float(found[0])), _decode_text_in_bytes(value))
+
+
+_JAVA_FLOAT = re.compile(r"-?(?:[0-9.]+(?:E-?[0-9]+)?|Infinity)|NaN")
 
 
 def _decode_padded(value: object) -> str | None:
@@ -231,6 +276,13 @@ def _decode_varying_bits(value: object) -> str:
     if isinstance(value, str) and not value.strip("01"):
         return value
     raise ValueError("Debezium's encoding of bit varying has lost its length; leave the column out of the feed")
+
+
+def _decode_single_vector(value: object) -> str:
+    # Avro's floats come widened to 64 bits.
+    if isinstance(value, list):
+        value = f"[{','.join(map(numbers.decode_single, value))}]"
+    return _decode_json(value)
 
 
 def _decode_uuid(value: object) -> str:
@@ -410,7 +462,10 @@ _SIMPLE: dict[str, CellDecoder] = {
     "extension<arrow.json>": _decode_json,
     "extension<arrow.bool8>": _decode_boolean,
     "inet": _decode_inet,
-    **dict.fromkeys(("json", "jsonb", "vector", "halfvec"), _decode_json),
+    **dict.fromkeys(("json", "jsonb", "vector"), _decode_json),
+    "halfvec": _decode_single_vector,
+    "text in bytes": _decode_text_in_bytes,
+    "shape in bytes": _decode_shape_in_bytes,
     "hstore": _decode_hstore,
 }
 _BARE = {
@@ -420,5 +475,6 @@ _BARE = {
     numbers.decode_half,
     _decode_boolean,
     _decode_json,
+    _decode_single_vector,
     _decode_hstore,
 }

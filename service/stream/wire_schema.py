@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from service.core.cell_decoding import WireSettings
+from service.core.cell_decoding import WireSettings, in_bytes, is_known_by_its_text
 from service.core.errors import RecordError
 from service.core.model import SchemaDrift
 from service.core.number_decoding import DecimalHandling
@@ -42,7 +42,7 @@ _SEMANTIC_TYPES = {
     "io.debezium.data.VariableScaleDecimal": "numeric",
     "io.debezium.data.geometry.Point": "point",
     "io.debezium.data.DoubleVector": "vector",
-    "io.debezium.data.FloatVector": "vector",
+    "io.debezium.data.FloatVector": "halfvec",
 }
 """The type whose decoder reads a semantic type; Arrow's names say the unit, where Postgres' names leave it open."""
 
@@ -126,10 +126,13 @@ class WireSchema:
     def _encoding(self, column: str, data_type: str, settings: WireSettings) -> tuple[str, WireSettings]:
         field = self.fields.get(column, {})
         semantic = _semantic_type(field)
+        if semantic in ("bytea", "bytea[]") and is_known_by_its_text(data_type):
+            return in_bytes(data_type), WireSettings()
         if semantic is not None and not data_type.startswith("bit varying"):  # Bits have lost its length
             return semantic, WireSettings("precise")
         # A binary that is sent as a string has no semantic name: nothing but the setting tells base64 and hex apart.
-        decimals: DecimalHandling = "string" if field.get("type") == "string" else "auto"
+        kinds = (field.get("type"), _inner(field).get("type"))
+        decimals: DecimalHandling = "string" if "string" in kinds else "auto"
         return data_type, WireSettings(decimals, settings.binary_handling)
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.core.canonical import canonical_text
+from service.core.cell_decoding import cell_decoder
 from service.core.corpus import CorpusKind, CorpusSettings
 from spark_jobs.corpus_index import CorpusIndex
 from spark_jobs.kernels import column_texts
@@ -98,6 +99,20 @@ def test_moments_of_int96_are_read_in_every_year(tmp_path: Path) -> None:
         (split,) = source.splits(1 << 20, lambda function, items: list(map(function, items)))
         (chunk,) = source.reader().read(split)
     assert set(column_texts(chunk.column(0), (), None).to_pylist()) == texts
+
+
+def test_a_change_of_a_struct_gives_the_text_that_a_bootstrap_gave_whatever_its_fields_are_called(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lake").mkdir()
+    whole = pa.array([{"Id": 1, "at": {"City": "x"}}])
+    pq.write_table(pa.table({"Place": whole}), tmp_path / "lake" / "t.parquet")
+    with closing(ParquetSource(Options(str(tmp_path / "lake"), "lake"))) as source:
+        ((name, data_type),) = source.tables()[0].columns
+        (split,) = source.splits(1 << 20, lambda function, items: list(map(function, items)))
+        (chunk,) = source.reader().read(split)
+    texts = column_texts(chunk.column(0), (), None).to_pylist()
+    assert (name, [cell_decoder(data_type)(whole[0].as_py())]) == ("Place", texts)
 
 
 def test_a_large_file_is_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,45 @@ def test_a_schema_tells_how_a_decimal_came() -> None:
         text(wrapped({}, "1234"), known)
 
 
+def test_a_schema_tells_how_the_decimals_of_an_array_came() -> None:
+    known = Decoder([tracked_table("shop", "cells", {"cell": "numeric(8,0)[]"})])
+    assert (
+        text(wrapped({"type": "array", "items": {"type": "string"}}, ["12", "1234", None]), known) == "[12,1234,null]"
+    )
+
+
+BYTES = {"type": "bytes"}
+
+
+@pytest.mark.parametrize(
+    ("data_type", "field", "cell", "expected"),
+    [
+        ("s.address", BYTES, "KDUsIsOpLHgiKQ==", '(5,"é,x")'),
+        ("s.address[]", {"type": "array", "items": BYTES}, ["KDEscSk=", None], '["(1,q)",null]'),
+        ("circle", BYTES, "PCgxLjAsMi4wKSwzLjA+", "<(1,2),3>"),
+        ("circle[]", {"type": "array", "items": BYTES}, ["PCgxLjAsMi4wKSwzLjA+"], '["<(1,2),3>"]'),
+        ("line", BYTES, "ezEuMCwyLjAsMy4wfQ==", "{1,2,3}"),
+        ("box", BYTES, "KDMuMCw0LjApLCgxLjAsMi4wKQ==", "(3,4),(1,2)"),
+        ("int4multirange", BYTES, "e1sxLDMpfQ==", "{[1,3)}"),
+        ("pg_lsn", BYTES, "MC8xNkIzNzQ4", "0/16B3748"),
+    ],
+)
+def test_types_that_debezium_does_not_know_come_as_their_texts_in_bytes(
+    data_type: str, field: dict[str, Any], cell: object, expected: str
+) -> None:
+    """As its connector for Postgres sends them with `include.unknown.datatypes`."""
+    assert text(wrapped(field, cell), Decoder([tracked_table("shop", "cells", {"cell": data_type})])) == expected
+
+
+@pytest.mark.parametrize(
+    ("data_type", "cell"), [("s.address", "/w=="), ("sparsevec(5)", {"dimensions": 5}), ("mood", ["x"])]
+)
+def test_what_has_a_text_that_is_not_known_is_refused(data_type: str, cell: object) -> None:
+    field = BYTES if isinstance(cell, str) else {}
+    with pytest.raises(RecordError, match=r"column 'cell'|leave the column out"):
+        text(wrapped(field, cell), Decoder([tracked_table("shop", "cells", {"cell": data_type})]))
+
+
 def test_rows_are_found_under_after_or_before_or_alone() -> None:
     cell = {"type": "struct", "fields": [{"field": "cell", "type": "int64"}, {"type": "int32"}, {"field": 5}]}
     other = {"field": "source", "type": "struct", "fields": [{"field": "cell", "type": "boolean"}]}
