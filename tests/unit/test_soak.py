@@ -11,7 +11,7 @@ from tests.endurance.soak import plan, report
 from tests.endurance.soak.checks import replayed, unequal
 from tests.endurance.soak.clients import unlike
 from tests.endurance.soak.gate import Gate
-from tests.endurance.soak.judge import Killed, Seen, behind_kills, faults, percentile, slope, undisturbed
+from tests.endurance.soak.judge import Failed, Killed, Seen, behind_kills, faults, percentile, slope, undisturbed
 from tests.endurance.soak.lanes import events
 from tests.endurance.soak.writers import Change
 
@@ -21,11 +21,20 @@ WITNESS = "run witness"
 def seen(seconds: float = 7200, memory: object = None, changes: int = 10, did: object = None, **told: object) -> Seen:
     grown = {WITNESS: line(0.1)} if memory is None else memory
     done = Counter(audits=9, comparisons=9) if did is None else did
-    return Seen(seconds=seconds, changes=Counter(made=changes), memory=grown, did=done, **told)  # type: ignore[arg-type]
+    usual: dict[str, object] = {
+        "kills": [Killed(part, 50, 53) for part in plan.PARTS],
+        "freshness": {feed: [(100, 1.9)] * 200 for feed in plan.RATES},
+    }
+    given = usual | told
+    return Seen(seconds=seconds, changes=Counter(made=changes), memory=grown, did=done, **given)  # type: ignore[arg-type]
 
 
 def line(mb_an_hour: float) -> list[tuple[float, float]]:
     return [(at, 300 + mb_an_hour * at / 3600) for at in range(0, 7200, 5)]
+
+
+def fresh(of_made: list[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
+    return {feed: [(100.0, 1.9)] * 200 for feed in plan.RATES} | {"made": of_made}
 
 
 def test_the_same_seed_kills_the_same_parts_at_the_same_moments() -> None:
@@ -49,16 +58,22 @@ def test_all_is_compared_each_quarter_of_an_hour_and_in_the_end() -> None:
 
 
 def test_a_good_soak_is_green() -> None:
-    assert faults(seen(freshness={"made": [(100, 1.9)] * 200}), WITNESS) == []
+    assert faults(seen(), WITNESS) == []
 
 
 @pytest.mark.parametrize(
     ("bad", "word"),
     [
         (seen(differences=["run made: 2 clusters differ"]), "clusters"),
-        (seen(freshness={"made": [(100, 0.1)] * 98 + [(100, 2.1)] * 2}), "p99 freshness of made is 2.10 s"),
+        (seen(freshness=fresh([(100, 0.1)] * 98 + [(100, 2.1)] * 2)), "p99 freshness of made is 2.10 s"),
+        (seen(freshness=fresh([])), "the freshness of made was measured 0 times"),
+        (seen(freshness=fresh([(55, 9.0)] * 1000)), "the freshness of made was measured 0 times"),
+        (seen(kills=[Killed(part, 50, 53) for part in plan.PARTS if part != "refresh"]), "refresh was never killed"),
+        (seen(failed=[Failed("run made: an audit failed", 54, 60)]), "an audit failed"),
+        (seen(exits=[f"{WITNESS} ended by itself with 1: ..."]), "not of one process"),
         (seen(memory={WITNESS: line(1.5)}), "grows by 1.50 MB an hour"),
         (seen(memory={}), "was not measured"),
+        (seen(memory={WITNESS: line(0.1)[:-200]}), "was not measured"),
         (seen(changes=0), "nothing was changed"),
         (seen(did=Counter(audits=1)), "nothing was compared"),
         (seen(did=Counter(comparisons=1)), "no audit came to its end"),
@@ -67,6 +82,14 @@ def test_a_good_soak_is_green() -> None:
 def test_what_makes_a_soak_red(bad: Seen, word: str) -> None:
     (fault,) = faults(bad, WITNESS)
     assert word in fault
+
+
+def test_a_job_may_fail_while_its_postgres_is_away() -> None:
+    assert faults(seen(failed=[Failed("an audit failed", 20, 50.1), Failed("a refresh", 52, 60)]), WITNESS) == []
+
+
+def test_a_short_soak_need_not_come_to_every_kill_nor_to_many_samples() -> None:
+    assert faults(seen(seconds=120, kills=[], freshness=fresh([(100.0, 0.1)]), memory={}), WITNESS) == []
 
 
 def test_the_memory_of_a_short_soak_and_of_the_first_half_is_not_judged() -> None:
@@ -157,7 +180,7 @@ def test_nobody_works_while_all_is_compared_and_its_time_does_not_count() -> Non
 def test_the_report_tells_it_all() -> None:
     told = seen(
         kills=[Killed("broker", 50, 53)],
-        freshness={"made": [(10, 0.5)]},
+        freshness=fresh([(10, 0.5)] * 100),
         differences=["run made: <b>"],
         did=Counter(audits=2),
     )

@@ -91,7 +91,7 @@ class Comparison:
         path.unlink(missing_ok=True)
         code, said = self._commands.run(lane.followers[0].url, "backup", str(path))
         if code:
-            self._commands.log("backup failed", said=said[-SHOWN:])
+            self.say(f"a backup failed: {said[-SHOWN:]}", of=lane.name)
             return None
         return path
 
@@ -129,8 +129,8 @@ class Comparison:
         if code:
             self.say(f"subsetd verify {' '.join(arguments)}: {said[-SHOWN:]}", of=one.name)
 
-    def restored(self, lane: Lane, backup: Path, number: int, wanted: states.State) -> None:
-        """Restore a backup into another database, go on from it where its feed can, and compare."""
+    def restored(self, lane: Lane, backup: Path, number: int, wanted: states.State) -> bool:
+        """Restore a backup into another database, go on where its feed can, and compare; tell whether it was."""
         database = f"restored_{number}"
         administer(self._server, f"create database {database} template template0")
         url = self._server.url_of(database)
@@ -140,9 +140,10 @@ class Comparison:
                 code, said = self._commands.run(url, "consume", "--feed", lane.feed, "--until-end")
             if code:
                 self.say(f"a backup could not be restored, or not gone on from: {said[-SHOWN:]}", of=lane.name)
-                return
+                return False
             self._drop_columns(url, lane, f"{lane.name}, restored")
             self.say(*differences(url, wanted), of=f"{lane.name}, restored")
+            return True
         finally:
             administer(self._server, f"drop database {database} with (force)")
             backup.unlink(missing_ok=True)

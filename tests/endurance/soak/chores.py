@@ -7,11 +7,16 @@ import random
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import psycopg2
 
 from service.store import migrate
 from tests import states
 from tests.endurance.soak.checks import differences, waited
+from tests.endurance.soak.judge import Failed, Seen
 from tests.endurance.soak.lanes import Followed, Lane
 from tests.endurance.soak.room import Commands, Crashing, kill_session
 from tests.endurance.soak.writers import WORDS
@@ -81,25 +86,31 @@ class Schema:
         return True
 
 
-def audit(commands: Commands, one: Followed, did: Counter[str]) -> list[str]:
-    """Audit a state under load; give what differs. One that is cut off by a kill is only counted."""
+def audit(commands: Commands, one: Followed, seen: Seen, now: Callable[[], float]) -> None:
+    """Audit a state under load; see what differs, and what failed."""
+    began = now()
     code, said = commands.run(one.url, "audit", "--filters=none")
-    did["audits" if code == 0 else "audits cut off"] += 1
+    seen.did["audits" if code == 0 else "audits cut off"] += 1
     if code:
+        seen.failed.append(Failed(f"{one.name}: an audit failed: {said[-1000:]}", began, now()))
         commands.log("audit failed", of=one.name, said=said[-1000:])
-    differing = []
-    if waited(lambda: _answers(one.url), 60):
-        ((_, found),) = states.query(one.url, AUDITED)
-        differing = [f"{one.name}: an audit found {found} differences: {said[-1000:]}"] if found else []
-    return differing
+    found = []
+
+    def is_read() -> bool:  # a kill of the state's server may come between any two statements
+        with suppress(psycopg2.OperationalError):
+            found[:] = states.query(one.url, AUDITED)
+        return bool(found)
+
+    if not waited(is_read, 60):
+        seen.differences.append(f"{one.name}: its audits could not be read")
+    elif differing := found[0][1]:
+        seen.differences.append(f"{one.name}: an audit found {differing} differences: {said[-1000:]}")
 
 
 def _answers(url: str) -> bool:
-    try:
-        states.query(url, "select 1")
-    except Exception:
-        return False
-    return True
+    with suppress(psycopg2.OperationalError):
+        return bool(states.query(url, "select 1"))
+    return False
 
 
 class Lake:
@@ -121,24 +132,28 @@ class Lake:
         code, said = commands.run(self.url, "corpus", "add", "lake", str(folder))
         assert code == 0, said
 
-    def refresh(self) -> list[str]:
+    def refresh(self, seen: Seen, now: Callable[[], float]) -> None:
         """Change some files, refresh, and compare; a refresh that a kill of the database cuts off is run again."""
         with self.lock:
             for number in self._rng.sample(range(self.TABLES), 3):
                 self._write(number)
             said = ""
             for _ in range(4):
+                began = now()
                 code, said = self._commands.run(self.url, "corpus", "refresh", "lake", "--wait")
                 if code == 0:
-                    return self._compared()
+                    seen.did["refreshes"] += 1
+                    seen.differences += self._compared()
+                    return
+                seen.failed.append(Failed(f"lake: a refresh failed: {said[-1000:]}", began, now()))
                 waited(lambda: _answers(self.url), 60)
-            return [f"lake: no refresh came to its end: {said[-1000:]}"]
+            seen.differences.append(f"lake: no refresh came to its end: {said[-1000:]}")
 
-    def kill(self, after: float, java: bool) -> bool:
-        """Begin a refresh, and end it in its work."""
+    def kill(self, after: float, now: Callable[[], float]) -> tuple[float | None, list[str]]:
+        """Begin a refresh, and end it in its work: so small a corpus has no Java."""
         with self.lock:
             refresh = ("corpus", "refresh", "lake", "--wait", "--full")
-            return self._commands.killed_in_work(self.url, *refresh, after=after, java=java)
+            return self._commands.killed_in_work(self.url, *refresh, after=after, java=False, now=now)
 
     def _write(self, number: int) -> None:
         """Write a table whose columns are parts of few ranges, so that many hold others."""
@@ -181,19 +196,20 @@ class Lake:
         return []
 
 
+CHANGES = 1500
+"""Of each file that is followed."""
+
+
 class Files:
     """Let short-lived consumers follow files, killed in their work, and hold what they leave to plain Python."""
 
-    CHANGES = 1500
-
     def __init__(self, seed: int, commands: Commands, server: Crashing, folder: Path) -> None:
-        self.changes = 0
         self._rng = random.Random(f"files {seed}")
         self._commands, self._server, self._folder = commands, server, folder
         self._number = 0
 
-    def follow(self, kills: int = 2) -> list[str]:
-        """Make a state and a file, and follow it to its end in spite of kills; give what differs."""
+    def follow(self, now: Callable[[], float]) -> tuple[float | None, list[str]]:
+        """Make a state and a file, and follow it to its end in spite of a kill; give when, and what differs."""
         self._number += 1
         database, folder = f"file_{self._number}", self._folder / f"file_{self._number}"
         folder.mkdir()
@@ -204,20 +220,20 @@ class Files:
             stream = begun(
                 url, states.Tables(COLUMNS).add("orders", ["1", "1", None]).add("customers", ["1", "Ada"]), folder
             )
-            random_changes(stream, self._rng, self.CHANGES)
-            self.changes += self.CHANGES
-            for kill in range(kills):
-                process = self._commands.start(
-                    "consume-file", url, "consume", "--feed", f"file:{stream.path}", batch_records=50
-                )
-                until = self.CHANGES * (kill + 1) // (kills + 2)
-                waited(lambda until=until, of=process: records(url) > until or of.poll() is not None, 60)
-                kill_session(process)
+            random_changes(stream, self._rng, CHANGES)
+            process = self._commands.start(
+                "consume-file", url, "consume", "--feed", f"file:{stream.path}", batch_records=50
+            )
+            waited(lambda: records(url) > CHANGES // 3 or process.poll() is not None, 60)
+            if process.poll() is not None:
+                return None, [f"file feed: its consumer ended by itself with {process.returncode}"]
+            killed_at = now()
+            kill_session(process)
             code, said = self._commands.run(url, "consume", "--feed", f"file:{stream.path}", "--until-end")
             told = (
                 [f"it ended with {code}: {said[-1000:]}"] if code else differences(url, states.expected(stream.tables))
             )
-            return [f"file feed: {one}" for one in told]
+            return killed_at, [f"file feed: {one}" for one in told]
         finally:
             administer(self._server, f"drop database {database} with (force)")
             shutil.rmtree(folder)

@@ -89,8 +89,11 @@ def unlike(seen: list[Transition], logged: list[Transition]) -> list[str]:
 class Poller:
     """Ask for the attribute of `probe` again and again: its rows say which beats of the writer are visible.
 
-    `points` are (when a beat was committed, seconds until it was seen); `faults` are answers that went back.
+    `points` are (when a beat was committed, seconds until it was seen); `faults` are answers that went back, or are
+    neither good ones nor those of a service whose state is away.
     """
+
+    GOOD = (200, 304, 503)
 
     def __init__(self, address: str, beats: Callable[[], list[float]], gate: Gate) -> None:
         self.points: list[Point] = []
@@ -99,8 +102,19 @@ class Poller:
         self._address, self._beats, self._gate = address, beats, gate
         self._seen = len(beats())
         self._version = 0
-        self._thread = threading.Thread(target=self._poll, name=f"poller {address}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"poller {address}", daemon=True)
         self._thread.start()
+
+    def unseen(self, until: float) -> list[Point]:
+        """Give the beats that no answer had until then, with their age."""
+        return [(at, until - at) for at in self._beats()[self._seen :] if at < until]
+
+    def _watch(self) -> None:
+        try:
+            self._poll()
+        except Exception as error:
+            self.faults.append(f"an answer could not be read: {error!r}")
+            self._gate.stop()
 
     def _poll(self) -> None:
         tag = None
@@ -113,6 +127,8 @@ class Poller:
                     self.answers[0] += 1
                     continue
                 self.answers[answer.status_code] += 1
+                if answer.status_code not in self.GOOD:
+                    self.faults.append(f"the answer was {answer.status_code}: {answer.text[:300]}")
                 if answer.status_code == 200:
                     tag = answer.headers["ETag"]
                     self._look(orjson.loads(answer.content))

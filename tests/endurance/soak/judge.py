@@ -6,14 +6,24 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
-from tests.endurance.soak.plan import AFTER_KILL
+from tests.endurance.soak.plan import AFTER_KILL, PARTS, RATES
 
 JUDGED = 3600.0
 """Seconds that a soak must have taken for its memory to be judged, by its second half: in the first caches fill."""
 
 MUST_BE_AUDITED = 600.0
 """Seconds in which an audit must have come to its end."""
+
+LEAST_SAMPLES = 100
+"""Samples of a feed's freshness that must be undisturbed in so long a soak: a p99 of fewer is their worst."""
+
+LEAST_OF_HALF = 0.8
+"""Share of a soak's second half over which a process must have been measured for its slope to count."""
+
+STATE_POSTGRES = "state Postgres"
+"""What audits and refreshes do not outlive."""
 
 MOST_SLOPE = 1.0
 """MB an hour."""
@@ -35,6 +45,14 @@ class Killed:
     connected: float = 0.0
 
 
+class Failed(NamedTuple):
+    """Tell of a job that failed, and of its time."""
+
+    what: str
+    began: float
+    ended: float
+
+
 @dataclass
 class Seen:
     """Hold all that a soak saw; times in seconds since the load began."""
@@ -48,6 +66,7 @@ class Seen:
     lag: dict[str, list[Point]] = field(default_factory=dict)
     disk: dict[str, list[Point]] = field(default_factory=dict)
     did: Counter[str] = field(default_factory=Counter)
+    failed: list[Failed] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
 
@@ -107,7 +126,8 @@ def slope(points: Sequence[Point]) -> float | None:
 def slopes(seen: Seen) -> dict[str, float]:
     """Give the MB an hour by which each process grew in the second half, where there is enough to tell."""
     half = seen.seconds / 2
-    found = {name: slope([point for point in points if point[0] >= half]) for name, points in seen.memory.items()}
+    later = {name: [point for point in points if point[0] >= half] for name, points in seen.memory.items()}
+    found = {name: slope(of) for name, of in later.items() if of and of[-1][0] - of[0][0] >= LEAST_OF_HALF * half}
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -129,9 +149,22 @@ def faults(seen: Seen, witness: str) -> list[str]:
             found.append(f"the memory of {witness} was not measured")
         elif grown >= MOST_SLOPE:
             found.append(f"the memory of {witness} grows by {grown:.2f} MB an hour, allowed are {MOST_SLOPE:g}")
+        found += [f"the memory is not of one process: {one}" for one in seen.exits if one.startswith(witness)]
     for feed, p99 in freshness(seen).items():
         if p99 >= MOST_P99:
             found.append(f"p99 freshness of {feed} is {p99:.2f} s, allowed are {MOST_P99:g}")
+    wanted = LEAST_SAMPLES if seen.seconds >= MUST_BE_AUDITED else 1
+    for feed in RATES:
+        times = len(undisturbed(seen.freshness.get(feed, []), seen.kills, seen.paused, feed == "debezium"))
+        if times < wanted:
+            found.append(f"the freshness of {feed} was measured {times} times, {wanted} are wanted")
+    if seen.seconds >= MUST_BE_AUDITED:
+        killed = {one.part for one in seen.kills}
+        found += [f"{part} was never killed" for part in PARTS if part not in killed]
+    servers_away = [(one.at, one.back) for one in seen.kills if one.part == STATE_POSTGRES]
+    for what, began, ended in seen.failed:
+        if not any(at <= ended and began <= back for at, back in servers_away):
+            found.append(what)
     if not seen.did["comparisons"]:
         found.append("nothing was compared")
     if seen.seconds >= MUST_BE_AUDITED and not seen.did["audits"]:

@@ -11,7 +11,8 @@ RATES = {"made": 1000, "direct": 500, "debezium": 180}
 
 SERVERS = ("broker", "state Postgres", "source Postgres", "Connect")
 CONSUMERS = ("run made", "run direct", "run debezium")
-PARTS = (*CONSUMERS, "serve", *SERVERS, "Spark audit", "Spark refresh", "consume file")
+JOBS = ("audit", "refresh", "consume file")
+PARTS = (*CONSUMERS, "serve", *SERVERS, *JOBS)
 """What is killed. `run witness` is not: its memory is what is judged."""
 
 LEAST = 0.6

@@ -23,6 +23,9 @@ Log = Callable[..., None]
 
 SAID_LINES = 12
 
+NICENESS = 10
+"""Of jobs beside services: it is the service that is to be quick."""
+
 TOO_OFTEN = 20
 """A service that has ended by itself so many times does not follow again."""
 
@@ -59,11 +62,13 @@ class Commands:
         }
         return {**os.environ, **told}
 
-    def start(self, name: str, url: str, *arguments: str, **settings: object) -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, url: str, *arguments: str, niceness: int = 0, **settings: object
+    ) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own; what it says is added to the file `name`.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "service.cli", *arguments],
+                ["nice", "-n", str(niceness), sys.executable, "-m", "service.cli", *arguments],
                 env=self.environment(url, **settings),
                 stdout=log,
                 stderr=log,
@@ -72,9 +77,8 @@ class Commands:
 
     def run(self, url: str, *arguments: str, seconds: float = 900) -> tuple[int, str]:
         """Run a command to its end; give its exit code and what it said. One that takes too long is a failure."""
-        # As whoever runs jobs beside a service does: it is the service that is to be quick.
         process = subprocess.Popen(
-            ["nice", "-n", "10", sys.executable, "-m", "service.cli", *arguments],
+            ["nice", "-n", str(NICENESS), sys.executable, "-m", "service.cli", *arguments],
             env=self.environment(url),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -89,24 +93,37 @@ class Commands:
         self.log("command", command=without_passwords(" ".join(arguments)), code=process.returncode)
         return process.returncode, without_passwords(said)
 
-    def killed_in_work(self, url: str, *arguments: str, after: float, java: bool) -> bool:
-        """Start a job, and end it, or first its Java if it has one, after so long; tell whether it was at work."""
-        process = self.start("killed", url, *arguments)
+    def killed_in_work(
+        self, url: str, *arguments: str, after: float, java: bool, now: Callable[[], float]
+    ) -> tuple[float | None, list[str]]:
+        """Start a job, and end it, or its Java, so long after its process, or Spark, is there.
+
+        Give when by `now` (None: it had ended before), and what is wrong: without its Java it must end by itself.
+        """
+        process = self.start("killed", url, *arguments, niceness=NICENESS)
         try:
-            deadline = time.monotonic() + 60
-            while process.poll() is None and not _below(process.pid) and time.monotonic() < deadline:
+            deadline = time.monotonic() + 120
+            while process.poll() is None and not _jobs(process.pid, java):
+                if time.monotonic() > deadline:
+                    return None, [f"{arguments[0]} did not begin its work within 120 s"]
                 time.sleep(0.05)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(after)
-            was_at_work = process.poll() is None
-            if was_at_work and java:
-                for one in _below(process.pid):
-                    with suppress(psutil.NoSuchProcess):
-                        if one.name() == "java":
-                            one.kill()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(60)
-            return was_at_work
+            jobs = _jobs(process.pid, java)
+            if process.poll() is not None or not jobs:
+                return None, []
+            at = now()
+            if not java:
+                return at, []
+            for one in jobs:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            try:
+                # One whose last commit was behind it has ended well.
+                process.wait(120)
+            except subprocess.TimeoutExpired:
+                return at, [f"{arguments[0]} did not end within 120 s behind its Java"]
+            return at, []
         finally:
             kill_session(process)
 
@@ -114,6 +131,16 @@ class Commands:
 def without_passwords(text: str) -> str:
     """Leave the passwords of addresses out."""
     return re.sub(r"//postgres:[0-9a-f]+@", "//postgres@", text)
+
+
+def _jobs(pid: int, java: bool) -> list[psutil.Process]:
+    """Give the processes that a command has started, or the one of Spark: not a Java that is asked for its version."""
+    found = []
+    for one in _below(pid):
+        with suppress(psutil.Error):
+            if not java or "org.apache.spark.deploy.SparkSubmit" in one.cmdline():
+                found.append(one)
+    return found
 
 
 def _below(pid: int) -> list[psutil.Process]:
@@ -136,7 +163,8 @@ def kill_session(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> No
 class Service:
     """Keep one `subsetd run` or `serve` running, as a service manager does: what ends is started again.
 
-    `give_up` is called once it has ended by itself too often: hours of load that nothing follows would show no more.
+    `give_up` is called when it has ended by itself too often: hours of load that nothing follows would show no more.
+    `exits` has how it ended by itself, `faults` how it did not end when it was asked to.
     """
 
     def __init__(
@@ -146,11 +174,12 @@ class Service:
         url: str,
         arguments: tuple[str, ...],
         settings: Mapping[str, object],
-        give_up: Callable[[], None],
+        give_up: Callable[[str], None],
     ) -> None:
         self.name = name
         self._give_up = give_up
         self.exits: list[str] = []
+        self.faults: list[str] = []
         (port,) = free_ports(1)
         self.address = f"http://127.0.0.1:{port}"
         self._commands = commands
@@ -165,11 +194,14 @@ class Service:
     def process(self) -> subprocess.Popen[bytes]:
         return self._process
 
-    def kill(self) -> None:
-        """End it at once, and start it again."""
+    def kill(self) -> bool:
+        """End it at once, and start it again; tell whether it ran."""
         with self._lock:
-            kill_session(self._process)
-            self._process = self._start()
+            runs = self._process.poll() is None
+            if runs:
+                kill_session(self._process)
+                self._process = self._start()
+        return runs
 
     @contextmanager
     def ended(self) -> Iterator[None]:
@@ -189,13 +221,14 @@ class Service:
 
     def _end(self) -> None:
         """Ask it to end, as an operator does; it must end well, and soon."""
+        has_ended = self._note_exit()
         self._process.terminate()
         try:
             code = self._process.wait(60)
-            if code not in (0, -signal.SIGTERM):  # the latter of one that has just been started
-                self.exits.append(f"{self.name} ended with {code} when it was asked to: {self.said()}")
+            if not has_ended and code not in (0, -signal.SIGTERM):  # the latter of one that has just been started
+                self.faults.append(f"{self.name} ended with {code} when it was asked to: {self.said()}")
         except subprocess.TimeoutExpired:
-            self.exits.append(f"{self.name} did not end within 60 s when it was asked to")
+            self.faults.append(f"{self.name} did not end within 60 s when it was asked to")
         finally:
             kill_session(self._process)
 
@@ -207,9 +240,16 @@ class Service:
     def _watch(self) -> None:
         while not self._ends.wait(1.0):
             with self._lock:
-                if (code := self._process.poll()) is not None:
-                    self.exits.append(f"{self.name} ended by itself with {code}: {self.said()}")
-                    self._commands.log("ended by itself", part=self.name, code=code, said=self.said())
+                if self._note_exit():
                     self._process = self._start()
-                    if len(self.exits) == TOO_OFTEN:
-                        self._give_up()
+
+    def _note_exit(self) -> bool:
+        """Tell whether it has ended by itself, and remember that."""
+        code = self._process.poll()
+        if code is None:
+            return False
+        self.exits.append(f"{self.name} ended by itself with {code}: {self.said()}")
+        self._commands.log("ended by itself", part=self.name, code=code, said=self.said())
+        if len(self.exits) == TOO_OFTEN:
+            self._give_up(f"{self.name} has ended by itself {TOO_OFTEN} times")
+        return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,9 +26,9 @@ class Sampler:
 
     def __init__(self, gate: Gate, seen: Seen, services: Mapping[str, Service], folder: Path) -> None:
         self._gate, self._seen, self._services, self._folder = gate, seen, services, folder
-        self.thread = threading.Thread(target=self._sample, name="sampler", daemon=True)
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Look until the soak is over."""
         turn = 0
         while not self._gate.stopped.wait(PERIOD):
             for name, service in self._services.items():

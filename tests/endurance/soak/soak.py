@@ -17,7 +17,7 @@ from tests.broker import KafkaBroker
 from tests.connect import SOURCE_SETTINGS, Connect
 from tests.endurance.soak import plan
 from tests.endurance.soak.checks import Comparison, waited
-from tests.endurance.soak.chores import Files, Lake, Schema, audit
+from tests.endurance.soak.chores import CHANGES, Files, Lake, Schema, audit
 from tests.endurance.soak.clients import Poller, StreamClient
 from tests.endurance.soak.gate import Gate
 from tests.endurance.soak.judge import Killed, Seen
@@ -44,6 +44,7 @@ class Soak:
         self._hands_off = threading.Lock()
         """Held while a change of columns is announced: what would be half announced could not be told from a defect."""
         self._commands = Commands(folder, log)
+        self._schema = Schema(seed, self._commands)
         self._lanes: dict[str, Lane] = {}
         self._services: dict[str, Service] = {}
         self._clients: dict[str, list[StreamClient]] = {}
@@ -62,24 +63,27 @@ class Soak:
 
     def _load(self) -> None:
         self.log("begins", seconds=self.seconds, seed=self.seed)
-        sampler = Sampler(self.gate, self.seen, self._services, self.folder)
+        sample = Sampler(self.gate, self.seen, self._services, self.folder).sample
         self.gate.begin()
         threads = [threading.Thread(target=lane.writer.run, daemon=True) for lane in self._lanes.values()]
         threads += [
-            threading.Thread(target=self._guarded, args=(do,), daemon=True) for do in (self._kill, self._chores)
+            threading.Thread(target=self._guarded, args=(do,), daemon=True) for do in (self._kill, self._chores, sample)
         ]
-        for thread in (*threads, sampler.thread):
+        for thread in threads:
             thread.start()
         try:
             for at in plan.comparisons(self.seconds):
                 if not self.gate.wait_until(at):
+                    self.seen.differences.append(f"it ended before the comparison at {at:.0f} s")
                     break
                 self._compare()
         finally:
             self.seen.seconds = self.gate.seconds
             self.gate.stop()
-            for thread in (*threads, sampler.thread):
+            for thread in threads:
                 thread.join(300)
+            for service in self._services.values():  # behind a kill in the last moment
+                waited(lambda service=service: self._is_ready(service), 60)
 
     # What runs
 
@@ -111,23 +115,23 @@ class Soak:
                 administer(self._state, f"create database st_{name} template template0")
                 followed = Followed(f"run {name}", f"st_{name}", self._state.url_of(f"st_{name}"))
                 self._lanes[name] = Lane(name, source_url, writer, followers=[followed])
-            self._begin_made(topics)
-            self._begin_direct()
-            self._begin_debezium()
-            self.lake = Lake(self.seed, self._commands, self._state, self.folder / "lake")
-            self.files = Files(self.seed, self._commands, self._state, self.folder)
-            self.schema = Schema(self.seed, self._commands)
+            self._lake = Lake(self.seed, self._commands, self._state, self.folder / "lake")
+            self._files = Files(self.seed, self._commands, self._state, self.folder)
             self._comparison = Comparison(self._commands, self._state, self.folder, self.seen.differences)
+            self._connect = self._made_connect()
             try:
+                self._begin_made(topics)
+                self._begin_direct()
+                self._begin_debezium()
                 for lane in self._lanes.values():
                     for one in lane.followers:
                         remember_base(one)
                         settings = {"on_error": "none"}
                         self._services[one.name] = Service(
-                            self._commands, one.name, one.url, ("run", "--feed", lane.feed), settings, self.gate.stop
+                            self._commands, one.name, one.url, ("run", "--feed", lane.feed), settings, self._give_up
                         )
                 made = self._lanes["made"].followers[0]
-                self._services["serve"] = Service(self._commands, "serve", made.url, ("serve",), {}, self.gate.stop)
+                self._services["serve"] = Service(self._commands, "serve", made.url, ("serve",), {}, self._give_up)
                 for service in self._services.values():
                     if not waited(lambda service=service: self._is_ready(service)):
                         raise RuntimeError(f"{service.name} is not ready: {service.said()}")
@@ -170,19 +174,21 @@ class Soak:
         lane.feed = f"{lane.source_url}?name=direct"
         parse_address(lane.feed)
 
-    def _begin_debezium(self) -> None:
-        lane = self._lanes["debezium"]
+    def _made_connect(self) -> Connect:
         (self.folder / "connect").mkdir()
-        self._connect = Connect(
+        return Connect(
             self.folder / "connect",
             self._broker,
-            lane.source_url,
+            self._lanes["debezium"].source_url,
             with_schema=True,
             topic_creation_default_retention_ms=str(KEPT_SECONDS * 1000),
             topic_creation_default_segment_bytes=str(32 << 20),
             topic_creation_default_compression_type="lz4",
             retriable_restart_connector_wait_ms="1000",
         )
+
+    def _begin_debezium(self) -> None:
+        lane = self._lanes["debezium"]
         self._connect.make_slot()
         self._command(lane.followers[0].url, "bootstrap", lane.source_url, "--name", "debezium")
         self._connect.start()
@@ -232,8 +238,15 @@ class Soak:
             # One that comes late, behind a comparison or another, is a kill of its own all the same.
             free_at = self.gate.load_seconds + plan.LEAST * plan.between_kills(self.seconds)
 
+    def _give_up(self, reason: str) -> None:
+        self.seen.differences.append(f"given up: {reason}")
+        self.gate.stop()
+
     def _kill_one(self, part: str) -> None:
-        at, connected = self.gate.seconds, 0.0
+        """Kill a part, and start it again if it is one that stays; what had ended before is no kill."""
+        at: float | None = self.gate.seconds
+        connected = 0.0
+        faults: list[str] = []
         match part:
             case "broker":
                 self._broker.kill()
@@ -246,20 +259,24 @@ class Soak:
                 self._source.back()
             case "Connect":
                 self._connect.kill()
-            case "Spark audit":
+            case "audit":
                 url = self._rng.choice([one.url for lane in self._lanes.values() for one in lane.followers])
                 after, java = self._rng.uniform(0, 8), self._rng.random() < 0.5
-                if not self._commands.killed_in_work(url, "audit", after=after, java=java):
-                    return
-            case "Spark refresh":
-                if not self.lake.kill(self._rng.uniform(0, 2.5), self._rng.random() < 0.5):
-                    return
+                at, faults = self._commands.killed_in_work(
+                    url, "audit", after=after, java=java, now=lambda: self.gate.seconds
+                )
+            case "refresh":
+                at, faults = self._lake.kill(self._rng.uniform(0, 2.0), lambda: self.gate.seconds)
             case "consume file":
-                self.seen.differences += self.files.follow(kills=1)
+                at, faults = self._files.follow(lambda: self.gate.seconds)
                 self.seen.did["files followed"] += 1
-            case _:
-                self._services[part].kill()
-        back = self.gate.seconds
+            case _ if not self._services[part].kill():
+                at = None
+        self.seen.differences += faults
+        if at is None:
+            self.log("nothing to kill", part=part, faults=faults)
+            return
+        back = at if part in plan.JOBS else self.gate.seconds
         if part in {"broker", "source Postgres", "Connect"}:
             self._let_connect_read()
             connected = self.gate.seconds
@@ -292,16 +309,15 @@ class Soak:
             lane = lanes[turn % len(lanes)]
             with self._hands_off, self.gate.working() as goes_on:
                 if goes_on:
-                    self.schema.change(lane)
+                    self._schema.change(lane)
             with self.gate.working() as goes_on:
                 if not goes_on:
                     return
                 if turn % 4 == 1:
-                    self.seen.differences += self.lake.refresh()
-                    self.seen.did["refreshes"] += 1
+                    self._lake.refresh(self.seen, lambda: self.gate.seconds)
                 elif turn % 2 == 0:
                     one = followers[turn // 2 % len(followers)]
-                    self.seen.differences += audit(self._commands, one, self.seen.did)
+                    audit(self._commands, one, self.seen, lambda: self.gate.seconds)
 
     # What is compared
 
@@ -333,8 +349,7 @@ class Soak:
                     if lane.name == "direct" and number % 2 == 0:
                         backups[lane.name] = self._comparison.backed_up(lane, "resting")
                     if backup := backups.get(lane.name):
-                        self._comparison.restored(lane, backup, number, wanted)
-                        self.seen.did["backups restored"] += 1
+                        self.seen.did["backups restored"] += self._comparison.restored(lane, backup, number, wanted)
                     lane.writer.dropped.clear()
                 lane = lanes[number % len(lanes)]
                 one = lane.followers[0]
@@ -354,11 +369,11 @@ class Soak:
             if lane.writer.error is not None:
                 seen.differences.append(f"the writer of {lane.name} failed: {lane.writer.error!r}")
                 self.log("failed", error="".join(traceback.format_exception(lane.writer.error)))
-        seen.changes["file"] = self.files.changes
-        seen.did.update(self.schema.did)
-        seen.differences += self.schema.faults
+        seen.changes["file"] = CHANGES * seen.did["files followed"]
+        seen.did.update(self._schema.did)
+        seen.differences += self._schema.faults
         for name, poller in self._pollers.items():
-            seen.freshness[name] = poller.points
+            seen.freshness[name] = poller.points + poller.unseen(seen.seconds)
             seen.differences += [f"{name}: {fault}" for fault in poller.faults[:3]]
             seen.did["polls"] += poller.answers.total()
         for clients in self._clients.values():
@@ -366,5 +381,6 @@ class Soak:
             seen.did["transitions seen by clients"] += sum(len(client.seen) for client in clients)
         for service in self._services.values():
             seen.exits += service.exits
+            seen.differences += service.faults
         if self._fault is not None:
             seen.differences.append(f"the soak itself failed: {self._fault!r}")
