@@ -6,6 +6,7 @@ Spark carries nothing but text. A task's own failure is told as well where Spark
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -37,6 +38,9 @@ TOLD = {
 }
 """Errors that keep their kind on the way through Spark; others come as a StateError."""
 
+TRACED = re.compile(r"^Traceback .*:\n(?:\s.*\n)+(\S.*)", re.MULTILINE)
+"""The line that a traceback ends with, whose exception may be called anything."""
+
 Result = TypeVar("Result")
 
 
@@ -60,8 +64,9 @@ def told_error(error: BaseException) -> SubsetdError:
             return TOLD[kind](message)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if line.startswith("Caused by") or "Error" in line or "Exception" in line]
+    raised = [*lines[:1], *TRACED.findall(text)[-1:], *causes] or [type(error).__name__]
     return StateError(
-        f"The Spark job failed and nothing was changed: {([*lines[:1], *causes] or [type(error).__name__])[-1][:500]} "
+        f"The Spark job failed and nothing was changed: {raised[-1][:500]} "
         "Run it again with --spark-log warn to see what Spark says."
     )
 

@@ -140,7 +140,13 @@ def read_audited(url: str, place: Place, key_range: KeyRange) -> RecordArrays:
     address = url if server is None else server.address
     with named, connect(address, TASK_NAME) as connection, connection.cursor() as cursor:
         cursor.execute("set transaction isolation level repeatable read, read only")
-        cursor.execute("set transaction snapshot %s", (snapshot,))
+        try:
+            cursor.execute("set transaction snapshot %s", (snapshot,))
+        except (psycopg2.errors.InvalidParameterValue, psycopg2.errors.UndefinedObject) as error:
+            raise StateError(
+                "The audit has lost its session on the state's database, and with it the version that it was reading, "
+                "as when the server is started anew; audit again."
+            ) from error
         cursor.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
         try:
             return read_range(connection, key_range)

@@ -179,6 +179,20 @@ def test_all_tasks_read_the_version_that_was_opened(spark: SparkSession, databas
     assert (now.version, now.inds, now.value_count, now.differences) == (2, 0, 0, 0)
 
 
+def test_an_audit_whose_session_ends_says_so(spark: SparkSession, database_url: str) -> None:
+    states.store(database_url, shop())
+
+    def start_late() -> SparkSession:
+        states.query(
+            database_url,
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'subsetd audit'",
+        )
+        return spark
+
+    with pytest.raises(StateError, match=r"has lost its session on the state's database.*; audit again\."):
+        audit(start_late, database_url, PAPER)
+
+
 def test_no_bootstrap_runs_beside_an_audit(spark: SparkSession, database_url: str) -> None:
     states.store(database_url, shop())
     with closing(psycopg2.connect(database_url, application_name="subsetd bootstrap")) as connection:

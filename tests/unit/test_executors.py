@@ -441,6 +441,15 @@ def test_an_error_keeps_its_kind_on_the_way_through_spark(raised: type[SubsetdEr
     assert (type(error), str(error)) == (told, "Of a task.")
 
 
+def test_an_error_that_is_not_called_one_is_told() -> None:
+    text = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "task.py", line 1, in run\n    read()\npsycopg2.errors.CrashShutdown: terminating connection\n\n'
+        "\tat org.apache.spark.Worker.run(Worker.java:7)\n"
+    )
+    assert "changed: psycopg2.errors.CrashShutdown: terminating connection Run" in str(told_error(RuntimeError(text)))
+
+
 def test_what_a_database_refuses_is_told_without_reading_all_of_it_again() -> None:
     with pytest.raises(RuntimeError) as through, telling_errors():
         raise SourceError("Of a task.")
