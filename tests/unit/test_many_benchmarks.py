@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks import corpus_statistics, many_process, web_corpus
 from benchmarks.corpora import Corpus, copies, read_corpus
-from benchmarks.corpus_refreshes import change_tables, write_copies, write_json_lines
+from benchmarks.corpus_refreshes import Refreshed, change_tables, write_copies, write_json_lines
+from benchmarks.rows import many_refresh
 from benchmarks.rows.many_growth import discover
 from service.core.column_filters import PAPER, Filters, exclude
 from service.core.column_sets import ColumnSets
@@ -107,3 +108,15 @@ def test_tables_are_changed_together_or_everywhere(tmp_path: Path, spread: bool,
     differ = [sum(a != b for a, b in zip(one, other, strict=True)) for one, other in zip(before, after, strict=True)]
     assert sum(differ) == changed == pytest.approx(0.05 * sum(map(len, before)), abs=3)
     assert np.count_nonzero(differ) == files
+
+
+def refreshed(seconds: float, spark: bool) -> Refreshed:
+    return Refreshed(seconds, 0, 0, 0, 0, 0, {"spark": spark})
+
+
+def test_sparks_start_is_taken_off_what_started_it_and_nothing_else() -> None:
+    full, after = refreshed(21, spark=True), [refreshed(seconds, spark=False) for seconds in (5, 4, 6)]
+    *_, apart = many_refresh.beside_full("after changes", after, full, 5, "ratio <= 0.05")
+    assert (apart.value, apart.baseline_value, apart.holds) == (5, 16, False)
+    *_, apart = many_refresh.beside_full("after changes", [refreshed(7, spark=True), *after[:2]], full, 5, None)
+    assert apart.value == 4, "of 2, 5 and 4"
