@@ -111,9 +111,10 @@ def compare(kind: str, bins: list[str], errors: dict[str, list[float]]) -> Itera
         ratios = [a / b if b else (0.0 if a == 0 else np.inf) for a, b in zip(ours, theirs, strict=True)]
         worst = max(range(len(bins)), key=lambda place: (ratios[place], theirs[place]))
         yield Result(
-            f"{kind}, worst bin (Φ {bins[worst]}): estimated", ours[worst], "mean |error|",
+            f"{kind}, worst bin: estimated", ours[worst], "mean |error|",
             f"{other}", theirs[worst], None if goal is None else f"ratio <= {goal:g}",
         )  # fmt: skip
+        yield Result(f"{kind}, worst bin: least Φ, beside {other}", float(bins[worst].partition("-")[0]), "")
     for other in ("bml", "bottom-k"):
         yield Result(
             f"{kind}, mean over {len(bins)} bins: estimated", float(np.mean(ours)), "mean |error|",

@@ -87,6 +87,58 @@ def test_a_goal_that_is_missed_is_told_however_little_is_lacking():
     assert verdicts(now, before, now) == [], "it was missed before"
 
 
+def test_a_goal_on_a_ratio_is_missed_and_shown_where_there_is_nothing_beside_it_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    for path, beside in ((old, 10), (new, 0)):
+        path.write_text(json.dumps(objects(Result("m", 10, "s", "peer", beside, goal="ratio <= 2"))))
+    assert compare.main([str(new), str(old)]) == 1
+    assert "goal missed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "before", "now"),
+    [
+        ("errors", "", 0, 500),
+        ("estimated", "mean |error|", 0, 0.2),
+        ("F1, chen", "", 0.87, 0),
+        ("growth of memory", "MB", -0.5, 4),
+    ],
+)
+def test_what_comes_off_zero_or_through_it_is_worse_one_way_and_better_the_other(
+    metric: str, unit: str, before: float, now: float
+):
+    first, second = objects(Result(metric, before, unit)), objects(Result(metric, now, unit))
+    assert verdicts(second, first) == [(metric, Verdict.WORSE)]
+    assert verdicts(first, second) == [(metric, Verdict.BETTER)]
+    assert verdicts(second, first, second) == []
+    assert verdicts(first, first) == []
+
+
+def test_below_zero_nothing_is_worse_than_other_noise():
+    assert verdicts(objects(Result("m", -0.4, "MB")), objects(Result("m", -4, "MB"))) == []
+
+
+def test_a_goal_to_equal_something_leaves_it_to_the_name_which_way_is_better():
+    before, now = (objects(Result("errors", value, "", goal="value = 0")) for value in (3, 30))
+    assert verdicts(now, before) == [("errors", Verdict.WORSE)]
+
+
+def test_a_figure_is_gone_that_each_older_file_with_its_row_has(tmp_path: Path, capsys: pytest.CaptureFixture):
+    kept, rare, other = Result("m", 10, "s"), Result("p99", 1, "ms", goal="value <= 20"), Result("n", 1, "s")
+    now = objects(kept)
+    assert compare.gone(now, [objects(kept, rare)]) == objects(rare)
+    assert compare.gone(now, [objects(kept, rare), objects(other, row="other")]) == objects(rare)
+    assert compare.gone(now, [objects(kept, rare), objects(kept)]) == [], "it comes and goes"
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    new.write_text(json.dumps(now))
+    for before, code in ((rare, 1), (other, 0)):
+        old.write_text(json.dumps(objects(kept, before)))
+        assert compare.main([str(new), str(old)]) == code
+        assert f"row: {before.metric}" in capsys.readouterr().out
+
+
 def test_the_command_ends_with_1_for_what_is_worse_and_names_what_was_not_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):
