@@ -21,6 +21,9 @@ from random import Random
 WARM_UP = 3.0
 """Seconds at the start that do not count: connections are opened, and caches filled."""
 
+LATE = 1.0
+"""Seconds that somebody may wait at the end without being one who is never answered."""
+
 
 @dataclass
 class Load:
@@ -57,11 +60,18 @@ class Poller(asyncio.Protocol):
         self._loop.call_at(self._next, self._ask)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._is_waiting and not self._is_over:
-            self._load.errors.append(f"{self._path}: the connection was lost: {exc}")
+        # Also between two questions: nobody asks on this connection any more.
+        if not self._is_over:
+            self._is_over = True
+            self._load.errors.append(f"{self._path}: the connection was lost: {exc or 'the server closed it'}")
 
     def end(self) -> None:
-        """Ask no more."""
+        """Ask no more; who still waits has waited at least so long for an answer, as for a new one."""
+        if self._is_waiting and not self._is_over:
+            waited = self._loop.time() - self._sent
+            self._count(200, waited)
+            if waited > LATE:
+                self._load.errors.append(f"{self._path}: no answer after {waited:.1f} s")
         self._is_over = True
         self._transport.abort()
 
@@ -84,8 +94,7 @@ class Poller(asyncio.Protocol):
             return
         now = self._loop.time()
         status = int(head[9:12])
-        if self._sent >= self._counts_from:
-            self._load.seconds[f"{self._path} {status}"].append(now - self._sent)
+        self._count(status, now - self._sent)
         if status not in (200, 304):
             self._load.errors.append(f"{self._path}: {status}")
         self._etag = headers.get(b"etag", b"")
@@ -94,6 +103,10 @@ class Poller(asyncio.Protocol):
         # A client that was answered late does not ask twice at once.
         self._next = max(self._next + self._every, now)
         self._loop.call_at(self._next, self._ask)
+
+    def _count(self, status: int, seconds: float) -> None:
+        if self._sent >= self._counts_from:
+            self._load.seconds[f"{self._path} {status}"].append(seconds)
 
 
 async def poll(port: int, clients: int, seconds: float, every: float, paths: Sequence[str]) -> Load:

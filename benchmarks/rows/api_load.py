@@ -66,7 +66,8 @@ def run(context: Context) -> list[Result]:
                     load, delays = _offered(client, address, part, here, at_once, done, seconds)
                     done += of_part
                     if load is not None:
-                        results += _results(part, load, delays, has_goals=warm_up == "before")
+                        due = round(CLIENTS * seconds / EVERY)
+                        results += _results(part, load, delays, due, has_goals=warm_up == "before")
     return results
 
 
@@ -81,15 +82,17 @@ def _offered(
     return load, delays_of(appended, [(time, reached - before) for time, reached in seen])
 
 
-def _results(part: str, load: Load, delays: Sequence[float], has_goals: bool) -> list[Result]:
+def _results(part: str, load: Load, delays: Sequence[float], due: int, has_goals: bool) -> list[Result]:
     not_modified, pages = load.of(304), load.of(200, PAGE)
     if not pages:
         raise ValueError(f"{part}: the clients got no page: {load.errors[:3]}")
     told = [Result(f"{part}: p99 of a page of INDs", _p99(pages) * 1000, "ms", goal="value <= 100")]
     if len(not_modified) > len(pages) / 10:  # else there is one now and then, as versions follow each other fast
         told.append(Result(f"{part}: p99 of a 304", _p99(not_modified) * 1000, "ms", goal="value <= 20"))
+    answers = len(not_modified + load.of(200))
     told += [
-        Result(f"{part}: answers that were 304", len(not_modified) / len(not_modified + load.of(200)), "share"),
+        Result(f"{part}: answers", answers, "", "due", due, "ratio >= 0.95"),
+        Result(f"{part}: answers that were 304", len(not_modified) / answers, "share"),
         Result(f"{part}: errors", len(load.errors), "", goal="value = 0"),
         Result(f"{part}: p99 from Kafka to the API", _p99(delays), "s", goal="value <= 1"),
         Result(f"{part}: CPU of the clients", load.cpu_seconds, "s"),
