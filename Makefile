@@ -127,7 +127,7 @@ mutants: env $(MUTANTS)/lib
 
 evaluate: env
 	@test -n "$(DATA)" || { echo "say where the data sets are: make evaluate DATA=folder" >&2; exit 2; }
-	$(BIN)/python -m benchmarks.evaluate $(DATA)
+	$(BIN)/python -m benchmarks.evaluate $(DATA) $(if $(RESULTS),--results $(RESULTS))
 
 # What of the Python client follows from the HTTP API and from itself.
 client: env

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -16,6 +17,9 @@ from benchmarks.reference import find_inds, ind_hash, read_columns
 
 TPCH_INDS = {0.01: 76, 0.1: 85}
 TPCDS_INDS = {0.01: 5_892}
+
+
+DATA_SETS = "data sets as docs/benchmarks.md describes it (make evaluate)"
 
 
 class Unavailable(Exception):
@@ -45,15 +49,23 @@ class DataSet:
     relational: bool
 
 
+def described(folder: Path) -> dict[str, Any]:
+    """Read what `stats.json` says of each data set; raise Unavailable where there is none."""
+    stats_file = folder / "stats.json"
+    if not stats_file.exists():
+        raise Unavailable(f"{folder} has no stats.json: give a folder of {DATA_SETS}")
+    stats: dict[str, Any] = json.loads(stats_file.read_text("utf-8"))
+    if not stats:
+        raise Unavailable(f"{stats_file} names no data set: give a folder of {DATA_SETS}")
+    return stats
+
+
 def published(folder: Path, work: Path) -> Iterator[DataSet]:
     """Yield the data sets of `stats.json`, from folders or `.tar.zst` files; those are unpacked below `work`.
 
     Raise Unavailable for a folder without `stats.json`, or without a data set that it names.
     """
-    stats_file = folder / "stats.json"
-    if not stats_file.exists():
-        raise Unavailable(f"{folder} has no stats.json: give a folder of data sets in the documented format")
-    for name, stats in json.loads(stats_file.read_text("utf-8")).items():
+    for name, stats in described(folder).items():
         root = folder / name
         if not root.is_dir():
             root = unpack(folder / f"{name}.tar.zst", work) / name

@@ -21,11 +21,10 @@ from benchmarks import fk_evaluate, table_changes
 from benchmarks.context import Context
 from benchmarks.corpora import column_sets, read_corpus
 from benchmarks.corpus_refreshes import served_inds
-from benchmarks.data_sets import GENERATED, DataSet, Part, Unavailable, generate, published
+from benchmarks.data_sets import GENERATED, DataSet, Part, Unavailable, described, generate, published
 from benchmarks.feeds import write_feed
 from benchmarks.processes import CommandFailed
 from benchmarks.reference import Column, ind_hash
-from benchmarks.results_file import RESULTS
 from benchmarks.state import Server, consume
 from benchmarks.state_comparison import differences, inds, read_state
 from service.core.column_sets import group_columns
@@ -67,25 +66,31 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate all data sets and print a row for each; return 1 if any differs or cannot be evaluated."""
+    """Evaluate all data sets and print a row for each; return 1 if any differs, 2 if there is nothing to evaluate."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluate", description=__doc__)
     parser.add_argument("folder", type=Path, help="data sets: folders or .tar.zst files, and stats.json")
     parser.add_argument("--only", action="append", metavar="SET", help="evaluate only this data set (repeatable)")
+    parser.add_argument("--results", type=Path, help="file of results that the figures of foreign keys go into")
     options = parser.parse_args(arguments)
+    if options.only and options.results:
+        parser.error("--results replaces the figures of all data sets: leave --only out")
     console = Console(soft_wrap=True)
     wanted = set(options.only or [])
     work = Path(tempfile.mkdtemp(prefix="subsetd-evaluate-"))
+    judged = 0
     try:
+        described(options.folder)  # before a Postgres and a Spark are started for nothing
         with EmbeddedPostgres(work / "postgres", throw_away=True) as postgres, _jobs(work) as (bootstrap, refresh):
             evaluation = Evaluation(Context(console, SEED, work), Server(postgres), bootstrap, refresh)
             console.print(f"Seed {SEED}. Set, known INDs and found INDs (hashes of the sorted lists compared), seconds")
             outcomes = list(evaluation.run(options.folder, wanted))
         if not wanted:
             console.print("Foreign keys: each database by what was learnt on the others, left out in groups")
-            fk_evaluate.main([str(options.folder), "--folds", "6", "--each", "--results", str(RESULTS)])
+            kept = ["--results", str(options.results)] if options.results else []
+            judged = fk_evaluate.main([str(options.folder), "--folds", "6", "--each", *kept])
     except Unavailable as error:
-        console.print(str(error))
-        return 1
+        print(error, file=sys.stderr)
+        return 2
     finally:
         shutil.rmtree(work, ignore_errors=True)
     differing = [outcome.name for outcome in outcomes if outcome.faults]
@@ -93,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"no data set is named {', '.join(sorted(wanted))}")
         return 1
     console.print(f"{len(outcomes)} rows, {len(differing)} differ" + (f": {', '.join(differing)}" if differing else ""))
-    return 1 if differing else 0
+    return 1 if differing else judged
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data_sets import published
+from benchmarks.data_sets import DATA_SETS, Unavailable, published
 from benchmarks.fk_composites import Composites, in_order, read_composites
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns, Inclusions, single_candidates
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
@@ -63,11 +63,18 @@ class Database:
 
 
 def read_databases(folder: Path, work: Path, cache: Path | None = None) -> list[Database]:
-    """Read the databases of a folder of data sets that have a schema.json, or what an earlier run has measured."""
+    """Read the databases of a folder of data sets that have a schema.json, or what an earlier run has measured.
+
+    Raise Unavailable where there are none.
+    """
     kept = cache / "fk-databases.pickle" if cache else None
     if kept and kept.exists():
         return list(pickle.loads(kept.read_bytes()))
     found = list(_databases(folder, work))
+    if not found:
+        raise Unavailable(
+            f"no database of {folder} has a schema.json with its foreign keys: give a folder of {DATA_SETS}"
+        )
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(found))

@@ -16,6 +16,7 @@ from time import process_time
 import numpy as np
 
 from benchmarks import results_file
+from benchmarks.data_sets import Unavailable
 from benchmarks.fk_data import Database, read_databases
 from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, macro, micro, reliability, summary
 from benchmarks.fk_learning import (
@@ -55,7 +56,10 @@ Method = Callable[[Sequence[Pairs], Sequence[Pairs]], Choices]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate methods on all databases of a folder, keys declared and inferred, and print a row for each."""
+    """Evaluate methods on all databases of a folder, keys declared and inferred, and print a row for each.
+
+    Return 2 where there are no databases.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fk_evaluate", description=__doc__)
     parser.add_argument("folder", type=Path, help="data sets: folders or .tar.zst files, and stats.json")
     parser.add_argument("--cache", type=Path, help="folder that keeps what was measured between runs")
@@ -65,8 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, help="file of results that the figures go into")
     parser.add_argument("--errors", action="store_true", help="print what is wrong and missed in each as well")
     options = parser.parse_args(arguments)
+    if options.method and options.results:
+        parser.error("--results replaces the figures of all methods: leave --method out")
     with tempfile.TemporaryDirectory(prefix="subsetd-fk-") as work:
-        databases = read_databases(options.folder, Path(work), options.cache)
+        try:
+            databases = read_databases(options.folder, Path(work), options.cache)
+        except Unavailable as error:
+            print(error, file=sys.stderr)
+            return 2
         details = Details(options.each or options.errors, options.errors)
         judged = evaluate(databases, options.method or list(METHODS), options.folds, details)
         rows = {ROW: figures_of(judged)}
@@ -104,7 +114,10 @@ def judge_composites(databases: Sequence[Database], details: Details) -> list[Fi
 
 
 def print_composites(title: str, databases: Iterable[Database], details: Details) -> list[Figure]:
-    """Print how well the rule for composites does; it is not fitted, but was made with COMPOSITE_SETS in sight."""
+    """Print how well the rule for composites does; it is not fitted, but was made with COMPOSITE_SETS in sight.
+
+    Of no databases there are no figures: that nothing was wrong in them says nothing.
+    """
     results, tried, found, reached = [], 0, 0, 0
     for database in databases:
         of = database.composites
@@ -120,6 +133,8 @@ def print_composites(title: str, databases: Iterable[Database], details: Details
                     pairs = zip(candidate.dependent, candidate.referenced, strict=True)
                     print(f"    {sign} {', '.join(f'{name(a)} -> {name(b)}' for a, b in pairs)}")
     known = sum(len(result.right) + len(result.missed) for result in results)
+    if not results:
+        return []
     if known:
         print(f"{title}: {tried} candidates, {found} hold, with {reached} of {known} known ones; {summary(results)}")
     return [

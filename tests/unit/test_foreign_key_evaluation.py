@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import results_file
+from benchmarks import evaluate, fk_evaluate, results_file
 from benchmarks.fk_data import read_database
 from benchmarks.fk_evaluate import Details, figures_of, judge_composites, main, print_composites
 from benchmarks.fk_judge import DIRTY, f_measure, judge, reliability, summary
@@ -114,6 +115,9 @@ def test_what_composites_say_is_not_chosen_beside_them(tmp_path: Path) -> None:
     assert set(choice(found, np.ones(len(found.candidates)), 0.5)) == {owner}
     assert said in found.candidates
     suggested, among = print_composites("composite", [database], Details())
+    everywhere, *none = judge_composites([database], Details())
+    assert (everywhere.goal, none) == (None, []), "F1 of no databases is no figure"
+    database.data_set = "mondial"
     assert [one.goal for one in judge_composites([database], Details())][2:] == [None]
     assert (suggested.value, suggested.holds) == (1, True)
     assert (among.value, among.baseline_value, among.holds) == (1, 1, True)
@@ -182,14 +186,54 @@ def test_the_command_prints_each_database_by_what_was_learnt_on_the_others(
     assert all(f"  {name} " in printed for name in NAMES)
 
 
-def test_the_command_keeps_its_figures_beside_those_of_other_rows(folder: Path, tmp_path: Path) -> None:
+def test_the_command_keeps_its_figures_beside_those_of_other_rows(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fk_evaluate, "METHODS", {"names": fk_evaluate.METHODS["names"]})
     kept = tmp_path / "latest.json"
     results_file.store("other", results_file.as_objects("other", 1, [results_file.Result("m", 1, "s")]), kept)
-    assert main([str(folder), "--method", "names", "--results", str(kept)]) == 0
+    assert main([str(folder), "--results", str(kept)]) == 0
     found = {(one["row"], one["metric"]): one for one in results_file.load(kept)}
     assert ("other", "m") in found
     names = found["fk-evaluate", "keys declared: F1 over all, names"]
     assert (names["value"], names["goal"], names["holds"]) == (pytest.approx(2 / 3, abs=1e-5), None, None)
+
+
+def test_figures_of_some_methods_do_not_take_the_place_of_all(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(folder), "--method", "names", "--results", str(tmp_path / "latest.json")])
+    assert "leave --method out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stats", "told"), [(None, "has no stats.json"), ("{}", "names no data set"), ('{"shop": %s}', "has a schema.json")]
+)
+def test_a_folder_without_databases_is_an_error_and_costs_no_figure(
+    stats: str | None,
+    told: str,
+    shop: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path_factory.mktemp("without")
+    shutil.copytree(shop, folder / "shop")
+    (folder / "shop" / "schema.json").unlink()
+    if stats is not None:
+        of_set = '{"kind": "relational", "unary_inds": 0, "ind_sha256": ""}'
+        (folder / "stats.json").write_text(stats.replace("%s", of_set))
+    kept = folder / "latest.json"
+    results_file.store(
+        "fk-evaluate", results_file.as_objects("fk-evaluate", 0, [results_file.Result("m", 1, "")]), kept
+    )
+    before = kept.read_text()
+    assert main([str(folder), "--results", str(kept)]) == 2
+    assert kept.read_text() == before
+    error = capsys.readouterr().err
+    assert str(folder) in error
+    assert told in error
+    assert "docs/benchmarks.md" in error
 
 
 def test_figures_have_the_goals_of_their_method(shop: Path) -> None:
@@ -203,3 +247,28 @@ def test_figures_have_the_goals_of_their_method(shop: Path) -> None:
         "keys declared: F1 over all, nameless": (1, "value >= 0.7"),
         "keys declared: F1 mean of databases, nameless": (1, None),
     }
+
+
+def test_the_evaluation_of_a_folder_without_data_sets_ends_before_it_starts_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "EmbeddedPostgres", None)
+    assert evaluate.main([str(tmp_path)]) == 2
+    assert f"{tmp_path} has no stats.json" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        evaluate.main([str(tmp_path), "--only", "shop", "--results", str(tmp_path / "latest.json")])
+
+
+@pytest.mark.parametrize("results", [(), ("--results", "kept.json")])
+def test_the_evaluation_keeps_figures_of_foreign_keys_only_where_it_is_asked_to(
+    results: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[list[str]] = []
+    outcome = evaluate.Outcome("shop", "", "", 0)
+    monkeypatch.setattr(evaluate, "EmbeddedPostgres", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(evaluate, "_jobs", lambda _: nullcontext((None, None)))
+    monkeypatch.setattr(evaluate, "Server", lambda _: None)
+    monkeypatch.setattr(evaluate.Evaluation, "run", lambda *_: [outcome])
+    monkeypatch.setattr(fk_evaluate, "main", lambda arguments: called.append(arguments) or 2)
+    assert evaluate.main([str(folder), *results]) == 2, "foreign keys could not be judged"
+    assert called == [[str(folder), "--folds", "6", "--each", *results]]
