@@ -442,3 +442,15 @@ def test_metanome_is_told_of_all_files_and_of_unary_inds(tmp_path: Path):
     command = profilers.metanome_command("java", "cli.jar:binder.jar", profilers.BINDER, tmp_path, "/buckets")
     assert command[command.index("--files") + 1 :] == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     assert "DETECT_NARY:false" in command
+
+
+def test_the_power_of_a_refresh_is_of_two_sizes_of_one_run_without_sparks_start():
+    kept = results_file.load()
+    refresh = f"262,144 tables, {growth_page.REFRESH}"
+    other = {("many-growth", name) for name in (refresh, f"{refresh}, Spark's start apart")}
+    other.add(("many-growth-whole", refresh))
+    changed = [{**one, "value": 9} if (one["row"], one["metric"]) in other else one for one in kept]
+    assert growth_page.table(changed) == growth_page.table(kept)
+    own = results_file.one(kept, "many-growth-whole", f"1,398,105 tables, {growth_page.REFRESH}, "
+        "exponent of time over columns, Spark's start apart")["value"]  # fmt: skip
+    assert f"refresh: seconds, Spark's start apart | {own:.2f} |" in growth_page.table(kept)
