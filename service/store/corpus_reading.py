@@ -121,8 +121,9 @@ def open_snapshot(
     """Open a generation (None: the served one) in a transaction of its own; raise NotFoundError when it is not kept."""
     reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     with reading.connect() as connection:
-        # What is dropped is not hidden by a snapshot; the lock is taken before it.
-        connection.execute(text("lock table corpus_ind, corpus_change in access share mode"))
+        # What is dropped is not hidden by a snapshot; the lock is taken before it. Who drops a partition locks its
+        # parent, too: without ONLY each reader would lock the partitions of all corpora, for which no server has room.
+        connection.execute(text("lock table only corpus_ind, only corpus_change in access share mode"))
         corpus = find(connection)
         served = corpus.generation
         if served is None:

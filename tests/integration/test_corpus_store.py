@@ -462,6 +462,22 @@ def test_a_reader_keeps_its_generation_while_two_more_land(lake: GivenCorpus, mo
         served(lake, 1)
 
 
+def test_a_reader_keeps_the_inds_of_its_own_corpus_in_use_alone(lake: GivenCorpus) -> None:
+    """The server has room for some thousand locks, and partitions of all corpora are more than that."""
+    other = GivenCorpus(lake.url, "other")
+    for corpus in (other, lake):
+        corpus.refresh({(0, 1, 5), (0, 2, 5)}, [table(0), table(1)])
+        corpus.refresh({(0, 1, 5)})
+    tables = load_tables(lake.url)
+    own = {f"l{refresh.refresh_id}" for refresh in lake.corpora.refreshes("lake", limit=9)}
+    with lake.corpora.snapshot("lake") as snapshot:
+        assert snapshot.pair(ColumnFilter("t0.csv", 0), ColumnFilter("t0.csv", 1)).holds
+        assert [len(found(limit=9)) for found in (snapshot.inds, snapshot.changes)] == [1, 1]
+        assert rows_of(snapshot.stream_pairs()) == [(0, 1, 5)]
+        for name in tables:
+            assert not is_locked(lake.url, name, granted=True) or name.rpartition("_")[2] in own, name
+
+
 def test_a_corpus_that_is_removed_while_others_are_cleaned_is_left(
     lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
