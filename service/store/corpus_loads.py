@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,8 @@ class Load:
     """Name the load of one refresh; picklable, so that executors can write to it.
 
     `generation` is the one that it is to land as, `served` the one that it builds on (None: there is none). New tables
-    are numbered from `next_table` on, new columns from `next_column`. INDs are gathered in `table`.
+    are numbered from `next_table` on, new columns from `next_column`. INDs are gathered in `table`. `started_at` tells
+    the refresh's attempts apart.
     """
 
     url: str
@@ -95,6 +97,7 @@ class Load:
     served: int | None
     next_table: int
     next_column: int
+    started_at: datetime
     table: str
 
     @staticmethod
@@ -105,13 +108,16 @@ class Load:
         """
         with connect(url, REFRESH_NAME) as connection, connection.cursor() as cursor:
             cursor.execute(
-                "SELECT corpus_id, c.generation, next_table, next_column FROM corpus_refresh JOIN corpus c "
-                "USING (corpus_id) WHERE refresh_id = %s",
+                "UPDATE corpus_refresh r SET started_at = clock_timestamp() FROM corpus c "
+                "WHERE c.corpus_id = r.corpus_id AND refresh_id = %s "
+                "RETURNING c.corpus_id, c.generation, next_table, next_column, started_at",
                 (refresh_id,),
             )
-            corpus_id, served, next_table, next_column = cursor.fetchone()
+            corpus_id, served, next_table, next_column, started_at = cursor.fetchone()
+            # A task of an attempt that died may still be on its way. One that has begun is ended; one that begins from
+            # now on finds that it is late. Its table may be there still: pg_dump keeps it in use while it reads.
+            connection.commit()
             clear_remains(connection, corpus_id)
-            # A task of an attempt that died may still be on its way: it must find no table.
             cursor.execute("SELECT pg_current_xact_id()::text")
             table = f"{load_table(refresh_id)}_x{cursor.fetchone()[0]}"
             cursor.execute(
@@ -123,7 +129,7 @@ class Load:
             )
             cursor.execute(GONE_INDEX.format(table=table))  # no row is in it now
             connection.commit()
-        return Load(url, refresh_id, corpus_id, (served or 0) + 1, served, next_table, next_column, table)
+        return Load(url, refresh_id, corpus_id, (served or 0) + 1, served, next_table, next_column, started_at, table)
 
     def served_tables(self) -> Iterator[TableVersions]:
         """Give the tables of the served generation by (table_number), in blocks; none when there is none."""
@@ -146,6 +152,7 @@ class Load:
         """Write the INDs of one task, in one transaction, and give their number.
 
         A task that is run again, or twice at once, writes nothing and gives the number of the attempt that committed.
+        Raises StateError for one whose refresh was begun anew since.
         """
         count = 0
 
@@ -156,6 +163,14 @@ class Load:
                 yield from _rows(inds)
 
         with connect(self.url, f"{TASK_NAME} {self.corpus_id}") as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT FROM corpus_refresh WHERE refresh_id = %s AND started_at = %s",
+                (self.refresh_id, self.started_at),
+            )
+            if not cursor.rowcount:
+                raise StateError(
+                    f"This task is of an attempt of the refresh {self.refresh_id} that died; nothing was written."
+                )
             cursor.execute(
                 "INSERT INTO corpus_load_task VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (self.refresh_id, task)
             )
@@ -175,19 +190,25 @@ class Load:
     def build_indexes(self) -> int:
         """Build the load's indexes, once all tasks are done; give the number of its INDs.
 
-        Raises DamagedStateError when a pair is there twice.
+        Raises DamagedStateError when a pair is there twice, or others than the tasks told of.
         """
         with ThreadPoolExecutor() as both:
             list(both.map(self._run, (statement.format(table=self.table) for statement in PAIR_INDEXES)))
         with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
             cursor.execute(f"SET default_statistics_target = 20; ANALYZE {self.table}")
             cursor.execute(
-                "SELECT coalesce(sum(ind_count), 0)::bigint FROM corpus_load_task WHERE load_id = %s",
+                f"SELECT coalesce(sum(ind_count), 0)::bigint, (SELECT count(*) FROM {self.table}) "
+                "FROM corpus_load_task WHERE load_id = %s",
                 (self.refresh_id,),
             )
-            count: int = cursor.fetchone()[0]
+            told, count = cursor.fetchone()
             connection.commit()
-        return count
+        if count != told:
+            raise DamagedStateError(
+                f"The load of the refresh {self.refresh_id} has {count:,} INDs, and its tasks stored {told:,}, which "
+                "is a fault of subsetd. The generation before is still served."
+            )
+        return int(count)
 
     def put_faults(self, faults: Iterable[CorpusFault]) -> None:
         """Keep what could not be read with the refresh, and commit: `land` does it, too; this is for one that fails."""

@@ -26,6 +26,7 @@ from service.store.corpus_loads import Load, working_on
 from service.store.corpus_reading import BLOCK_PLACES
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
 from service.usecases.queries import TrivialPairError
+from tests import states
 from tests.corpora import GivenCorpus, GivenTable, Rows, inds_of, rows_of, versions
 from tests.waiting import BOUND_SECONDS, wait_for
 
@@ -333,7 +334,7 @@ def test_a_refresh_that_dies_after_any_step_leaves_what_is_served_and_the_next_o
         again = Load.begin(lake.url, refresh_id)
         assert again.table in load_tables(lake.url)
         assert len(load_tables(lake.url)) == 2
-        with pytest.raises(psycopg2.errors.UndefinedTable):  # a task of the dead attempt, late
+        with pytest.raises(StateError, match="that died"):  # a task of the dead attempt, late
             load.copy(1, [inds_of({(0, 2, 5)})])
         again.copy(0, [inds_of({(0, 4, 5)})])
         again.build_indexes()
@@ -341,6 +342,37 @@ def test_a_refresh_that_dies_after_any_step_leaves_what_is_served_and_the_next_o
     assert served(lake) == [(0, 4, 5)]
     with lake.corpora.snapshot("lake") as snapshot:
         assert [(t.path, t.row_count) for t in snapshot.tables(limit=9)] == [("t0.csv", 99)]
+
+
+def test_a_late_task_of_an_attempt_whose_table_could_not_be_dropped_takes_no_other_s_place(
+    lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pg_dump, which keeps all tables in use for as long as it reads."""
+    monkeypatch.setattr(corpus_cleaning, "DROP_TIMEOUT", "50ms")
+    with (
+        working_on(lake.url, lake.queue()) as (_, refresh),
+        closing(psycopg2.connect(lake.url)) as reader,
+        reader.cursor() as cursor,
+    ):
+        dead = Load.begin(lake.url, refresh.refresh_id)
+        cursor.execute(f"lock table {dead.table} in access share mode")
+        load = Load.begin(lake.url, refresh.refresh_id)
+        assert dead.table in load_tables(lake.url)
+        with pytest.raises(StateError, match=r"of an attempt of the refresh \d+ that died"):
+            dead.copy(0, [inds_of({(0, 1, 5)})])
+        assert load.copy(0, [inds_of({(0, 2, 5)})]) == 1
+        load.build_indexes()
+        land(load)
+    assert served(lake) == [(0, 2, 5)]
+
+
+def test_a_load_without_the_inds_that_its_tasks_told_of_does_not_land(lake: GivenCorpus) -> None:
+    with working_on(lake.url, lake.queue()) as (_, refresh):
+        load = Load.begin(lake.url, refresh.refresh_id)
+        load.copy(0, [inds_of({(0, 1, 5), (0, 2, 5)})])
+        states.execute(lake.url, f"delete from {load.table} where referenced = 2")
+        with pytest.raises(DamagedStateError, match="has 1 INDs, and its tasks stored 2"):
+            load.build_indexes()
 
 
 def test_two_tasks_with_the_same_pair_are_refused(lake: GivenCorpus) -> None:
