@@ -83,8 +83,8 @@ class GivenCorpus:
         **report: Any,
     ) -> Landed:
         """Land INDs that two tasks bring, with the tables that are new or changed; see `Load.land`."""
-        with working_on(self.url, self.queue()):
-            load = self.load(rows)
+        with working_on(self.url, self.queue()) as (_, refresh):
+            load = self.load(rows, refresh.refresh_id)
             columns = None if changed is None else np.array(sorted(changed), np.int32)
             return load.land(versions(tables), np.array(gone, np.int32), columns, faults, report)
 

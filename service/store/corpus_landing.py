@@ -111,15 +111,15 @@ def put_inds(
     served: int | None,
     inds_before: int,
     changed_columns: Int32s | None,
-) -> tuple[int, int]:
+) -> tuple[int, int, list[str]]:
     """Make a load (`table`) the difference to the served INDs, and give how many INDs appeared and went.
 
-    `changed_columns` as `Load.land` has it. A load that differs much is taken as it is, and the others end.
+    `changed_columns` as `Load.land` has it. A load that differs much is taken as it is, and the others end. Gives, too,
+    the statements that attach what was made. They come last: other landings wait from then on until the commit.
     """
     if served is None:
         count = _count(cursor, table)
-        _attach(cursor, corpus_id, load_id, table, 1, count)
-        return count, 0
+        return count, 0, _make_ready(cursor, corpus_id, load_id, table, 1, count)
     loads, generation = served_loads(cursor, corpus_id, served), served + 1
     inds = served_inds(loads, served)
     if changed_columns is not None:
@@ -133,16 +133,15 @@ def put_inds(
     cursor.execute("ANALYZE difference")
     cursor.execute(COUNTED)
     came, left, appeared, went = cursor.fetchone()
-    if appeared or went:
-        _put_changes(cursor, load_id)
+    attaching = _put_changes(cursor, load_id) if appeared or went else []
     if changed_columns is None and LARGE_SHARE * (came + left) > inds_before:
         cursor.execute("UPDATE corpus_load SET gone = %s WHERE load_id = ANY (%s)", (generation, loads))
-        _attach(cursor, corpus_id, load_id, table, generation, _count(cursor, table))
-        return appeared, went
+        attaching += _make_ready(cursor, corpus_id, load_id, table, generation, _count(cursor, table))
+        return appeared, went, attaching
     _end(cursor, loads, generation)
     cursor.execute(f"DROP TABLE {table}")
     if came:
-        cursor.execute(f"CREATE TABLE {table} (LIKE corpus_ind INCLUDING COMMENTS)")
+        _create(cursor, table, "corpus_ind", load_id)
         cursor.execute(
             f"INSERT INTO {table} SELECT {load_id}, dependent, referenced, new FROM difference "
             "WHERE new IS NOT NULL ORDER BY dependent, referenced"
@@ -150,20 +149,34 @@ def put_inds(
         for statement in (*PAIR_INDEXES, GONE_INDEX):
             cursor.execute(statement.format(table=table))
         cursor.execute(f"ANALYZE {table}")
-        _attach(cursor, corpus_id, load_id, table, generation, came)
-    return appeared, went
+        attaching += _make_ready(cursor, corpus_id, load_id, table, generation, came)
+    return appeared, went, attaching
 
 
-def _put_changes(cursor: Any, load_id: int) -> None:
-    """Keep what appeared and what went, in its order."""
+def _put_changes(cursor: Any, load_id: int) -> list[str]:
+    """Keep what appeared and what went, in its order; give the statement that attaches it."""
     name = change_table(load_id)
-    cursor.execute(f"CREATE TABLE {name} (LIKE corpus_change INCLUDING COMMENTS)")
+    _create(cursor, name, "corpus_change", load_id)
     cursor.execute(
         f"INSERT INTO {name} SELECT {load_id}, dependent, referenced, coalesce(new, old), old IS NULL FROM difference "
         "WHERE old IS NULL OR new IS NULL ORDER BY dependent, referenced"
     )
     cursor.execute(f"CREATE UNIQUE INDEX {name}_pair ON {name} (dependent, referenced); ANALYZE {name}")
-    cursor.execute(f"ALTER TABLE corpus_change ATTACH PARTITION {name} FOR VALUES IN ({load_id})")
+    return [_attaching("corpus_change", name, load_id)]
+
+
+def _create(cursor: Any, name: str, parent: str, load_id: int) -> None:
+    """Make a table that is attached without being read: the constraint says that all its rows are of the load."""
+    cursor.execute(
+        f"CREATE TABLE {name} (LIKE {parent} INCLUDING COMMENTS, CONSTRAINT {name}_load CHECK (load_id = {load_id}))"
+    )
+
+
+def _attaching(parent: str, name: str, load_id: int) -> str:
+    return (
+        f"ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES IN ({load_id}); "
+        f"ALTER TABLE {name} DROP CONSTRAINT {name}_load"  # the bound says it from now on
+    )
 
 
 def _require_touched(cursor: Any, load_id: int, table: str) -> None:
@@ -190,19 +203,19 @@ def _end(cursor: Any, loads: Sequence[int], generation: int) -> None:
         )
 
 
-def _attach(cursor: Any, corpus_id: int, load_id: int, table: str, generation: int, count: int) -> None:
-    """Make a load's table a partition, under the name that it keeps."""
+def _make_ready(cursor: Any, corpus_id: int, load_id: int, table: str, generation: int, count: int) -> list[str]:
+    """Give a load's table the name that it keeps; give the statement that attaches it."""
     name = load_table(load_id)
+    cursor.execute(f"ALTER TABLE {table} RENAME CONSTRAINT {table}_load TO {name}_load")
     cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")
     for index in ("pair", "referenced", "gone"):
         cursor.execute(f"ALTER INDEX {table}_{index} RENAME TO {name}_{index}")
     cursor.execute(f"ALTER TABLE {name} ALTER load_id DROP DEFAULT, RESET (autovacuum_enabled)")
-    cursor.execute(f"ALTER TABLE corpus_ind ATTACH PARTITION {name} FOR VALUES IN ({load_id})")
-    cursor.execute(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {table}_load")  # the bound says it from now on
     cursor.execute(
         "INSERT INTO corpus_load (load_id, corpus_id, generation, ind_count) VALUES (%s, %s, %s, %s)",
         (load_id, corpus_id, generation, count),
     )
+    return [_attaching("corpus_ind", name, load_id)]
 
 
 def _count(cursor: Any, table: str) -> int:

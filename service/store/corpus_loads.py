@@ -242,13 +242,15 @@ class Load:
                     changed_columns = np.unique(np.concatenate((changed_columns, old_columns))).astype(np.int32)
                 cursor.execute(f"SET LOCAL lock_timeout = '{LANDING_TIMEOUT}'")
                 before = self._inds_before(cursor)
-                appeared, went = put_inds(
+                appeared, went, attaching = put_inds(
                     cursor, self.corpus_id, self.refresh_id, self.table, self.served, before, changed_columns
                 )
                 _put_faults(cursor, self.refresh_id, faults)
                 landed = Landed(self.generation, before + appeared - went, appeared, went)
                 if joins is not None:
                     joins.put(cursor)
+                for statement in attaching:
+                    cursor.execute(statement)
                 self._put_refresh(cursor, landed, report)
             except psycopg2.errors.LockNotAvailable as error:
                 connection.rollback()

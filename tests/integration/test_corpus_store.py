@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psycopg2
@@ -24,6 +24,7 @@ from service.core.group_inds import Inds
 from service.store import corpus_cleaning
 from service.store.corpus_loads import Load, working_on
 from service.store.corpus_reading import BLOCK_PLACES
+from service.store.join_loads import NewIndex
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
 from service.usecases.queries import TrivialPairError
 from tests import states
@@ -480,6 +481,28 @@ def test_what_is_cancelled_while_it_lands_does_not_land(lake: GivenCorpus) -> No
         with pytest.raises(StateError, match=r"cannot land: it is cancelled"):
             landing.result()
     assert served(lake) == sorted(WHOLE)
+
+
+@pytest.mark.parametrize("changed", [None, np.array([0], np.int32)])
+def test_a_corpus_lands_while_another_one_s_landing_is_at_work(
+    lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch, changed: np.ndarray | None
+) -> None:
+    """Of the first nothing is left to write by then but that it is served."""
+    monkeypatch.setattr("service.store.corpus_loads.LANDING_TIMEOUT", "1s")
+    other = GivenCorpus(lake.url, "other")
+    other.refresh(WHOLE, [table(0), table(1)])
+
+    class Joins:
+        def put(self, cursor: Any) -> None:
+            other.refresh({(0, 2, 5)})
+
+    with working_on(lake.url, lake.queue()):
+        load = lake.load({(0, 1, 5)})
+        load.land(versions([]), np.empty(0, np.int32), changed, [], {}, cast(NewIndex, Joins()))
+    assert served(other) == [(0, 2, 5)]
+    assert served(lake) == [(0, 1, 5), *(row for row in sorted(WHOLE) if changed is not None and 0 not in row[:2])]
+    with lake.corpora.snapshot("lake") as snapshot:
+        assert len(snapshot.changes(limit=99)) == len(WHOLE) - len(served(lake))
 
 
 def test_a_reader_keeps_its_generation_while_two_more_land(lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
