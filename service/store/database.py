@@ -57,9 +57,9 @@ def make_engine(
 
     The message of such an error names host, port and database (never the password) and the way out. A
     connection that is lost in mid-work raises `LostConnectionError` and empties the pool, so that the next
-    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC. For failures
-    of raw cursors (COPY) see `state_error`. Raises `StateError` for an address that is none; connects only
-    when it is used.
+    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC, and may
+    be idle for any time. For failures of raw cursors (COPY) see `state_error`. Raises `StateError` for an
+    address that is none; connects only when it is used.
     """
     address = parse_address(url)
     # Compiling a plan costs more than any of our statements gains by it.
@@ -111,9 +111,11 @@ def make_engine(
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, _record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
         try:
-            return psycopg2.connect(*arguments, **parameters)
+            connection = psycopg2.connect(*arguments, **parameters)
+            _bear_idleness(connection)
         except psycopg2.OperationalError as error:
             raise cannot_connect(error, address) from error
+        return connection
 
     @event.listens_for(engine, "handle_error")
     def translate(context: ExceptionContext) -> BaseException | None:
@@ -127,6 +129,15 @@ def make_engine(
         return state_error(context.original_exception, address)
 
     return engine
+
+
+def _bear_idleness(connection: Any) -> None:
+    """Let the server end no session for being idle: it waits in a pool, or holds a lock that others work under."""
+    if connection.server_version >= 140000:  # a source may be older
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_session_timeout = 0")
+        connection.autocommit = False
 
 
 def _set_read_only(connection: Any, value: bool) -> None:

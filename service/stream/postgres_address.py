@@ -36,6 +36,7 @@ _CONNECT = {
     "tcp_user_timeout": "20000",
 }
 _SENDER_SETTINGS = {
+    "idle_in_transaction_session_timeout": "0",  # in which a new slot's snapshot is kept
     "wal_sender_timeout": "0",
     "synchronous_commit": "local",
     "tcp_keepalives_idle": "30",
@@ -117,9 +118,9 @@ class PostgresAddress:
             connection = psycopg2.connect(connection_factory=factory, **parameters)
             if factory is None:
                 connection.autocommit = True  # a replication connection always does
-            settings = (
-                POSTGRES_SESSION_SETTINGS if factory is None else {**POSTGRES_SESSION_SETTINGS, **_SENDER_SETTINGS}
-            )
+            settings = {**POSTGRES_SESSION_SETTINGS, **({} if factory is None else _SENDER_SETTINGS)}
+            if connection.server_version >= 140000:
+                settings["idle_session_timeout"] = "0"
             with connection.cursor() as cursor:
                 for name, value in settings.items():
                     cursor.execute(f"SET {name} = '{value}'")

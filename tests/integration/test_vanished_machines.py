@@ -1,4 +1,7 @@
-"""Machines that vanish without a word: who waits for them notices in a minute, on either side of a connection."""
+"""Machines that vanish without a word: who waits for them notices in a minute, on either side of a connection.
+
+Who is only idle has not vanished: no timeout of a server ends such a session.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 
-from service.store.database import make_engine
+from service.store.database import connect, make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.stream.postgres_address import parse_address
+from tests import states
 from tests.in_memory import IN_MEMORY
 from tests.ports import free_ports
 
@@ -31,12 +36,13 @@ def address() -> Iterator[str]:
 
 
 def of_the_server(connection: Any) -> dict[str, str]:
+    return {name: setting(connection, name) for name in OF_THE_SERVER}
+
+
+def setting(connection: Any, name: str) -> str:
     with connection.cursor() as cursor:
-        found = {}
-        for name in OF_THE_SERVER:
-            cursor.execute(f"show {name}")
-            (found[name],) = cursor.fetchone()
-    return found
+        cursor.execute(f"show {name}")
+        return str(cursor.fetchone()[0])
 
 
 def user_timeout(connection: Any) -> int:
@@ -60,3 +66,25 @@ def test_a_source_s_end_is_noticed_where_a_question_is_on_its_way(address: str) 
     with closing(source.connect_for_replication()) as connection:
         assert user_timeout(connection) == 20_000
         assert of_the_server(connection) == OF_THE_SERVER
+
+
+def test_no_session_is_ended_for_being_idle(address: str) -> None:
+    """One that holds a lock is idle while others work under it, one of a pool between questions, a new slot's too."""
+    timeouts = ("idle_session_timeout", "idle_in_transaction_session_timeout")
+    try:
+        for timeout in timeouts:
+            states.execute(address, f"alter database postgres set {timeout} = '5min'")
+        with closing(psycopg2.connect(address)) as plain:
+            assert [setting(plain, timeout) for timeout in timeouts] == ["5min", "5min"]
+        engine = make_engine(address, "test-idle")
+        with closing(engine.raw_connection()) as pooled, connect(address, "test-idle") as raw:
+            assert setting(pooled.driver_connection, timeouts[0]) == "0"
+            assert [setting(raw, timeout) for timeout in timeouts] == ["0", "0"]
+        engine.dispose()
+        source = parse_address(address, "shop")
+        with closing(source.connect()) as asking, closing(source.connect_for_replication()) as sender:
+            assert setting(asking, timeouts[0]) == "0"
+            assert [setting(sender, timeout) for timeout in timeouts] == ["0", "0"]
+    finally:
+        for timeout in timeouts:
+            states.execute(address, f"alter database postgres reset {timeout}")
