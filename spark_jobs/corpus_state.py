@@ -259,7 +259,7 @@ def _in_new_parts(tables: pa.Table, results: Sequence[ReadResult]) -> pa.Table:
     part, column = np.array(tables["part"].to_pylist(), object), tables["part_column"].to_numpy().copy()
     for name, (into, numbers) in moved.items():
         rows = np.flatnonzero(part == name)
-        column[rows] = numbers[column[rows]]
+        column[rows] = np.append(numbers, np.int32(-1))[column[rows]]  # behind the last: of a table without columns
         part[rows] = into
     return _with(tables, part=pa.array(part.tolist(), pa.string()), part_column=pa.array(column))
 

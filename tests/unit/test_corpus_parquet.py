@@ -174,3 +174,27 @@ def test_a_value_that_a_file_says_once_counts_in_each_row(
     else:
         expected = {("same.parquet", 0): {"x" * 100}, ("same.parquet", 1): {"y"}}
         assert held(reading.index, state.manifest) == keys_of(expected)
+
+
+def test_a_table_without_columns_stays_when_its_part_is_copied(tmp_path: Path) -> None:
+    """As the last of a part it has no column of it to point at."""
+    lake = tmp_path / "lake"
+
+    def write(name: str, columns: dict[str, list[str]], change: int = 0) -> None:
+        data = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns), data)
+        put(lake / name, data.getvalue().to_pybytes(), change)
+
+    write("z.parquet", {})
+    for name in "abcde":
+        write(f"{name}.parquet", {"a": [name]})
+    reading = Reading(lake, CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")))
+    reading.refresh()
+    for name in "abcd":
+        write(f"{name}.parquet", {"a": [f"new {name}"]}, change=1)
+    reading.refresh()
+    state = reading.refresh()
+    assert reading.results[0].moved, "the part with one live column of five"
+    expected = {(f"{name}.parquet", 0): {"e" if name == "e" else f"new {name}"} for name in "abcde"}
+    assert held(reading.index, state.manifest) == keys_of(expected)
+    assert "z.parquet" in state.manifest.tables["path"].to_pylist()
