@@ -38,10 +38,12 @@ def _top(
     referenced_columns: Int32s,
     count: int,
 ) -> Inds:
-    room = 0
+    room = there = 0
     for i in range(len(dependent)):
-        if i == 0 or dependent[i] != dependent[i - 1]:
-            room += count * (dependent_starts[dependent[i] + 1] - dependent_starts[dependent[i]])
+        there += referenced_starts[referenced[i] + 1] - referenced_starts[referenced[i]]
+        if i + 1 == len(dependent) or dependent[i + 1] != dependent[i]:
+            room += min(count, there) * (dependent_starts[dependent[i] + 1] - dependent_starts[dependent[i]])
+            there = 0
     out = (np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32))
     written = first = 0
     while first < len(dependent):

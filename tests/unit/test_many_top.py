@@ -44,3 +44,10 @@ def test_equal_columns_by_the_thousand_are_not_paired_with_each_other() -> None:
 def test_none_of_them_is_no_question() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         list(top_referenced(group_columns(sets_of([]), np.ones(0, bool), np.ones(0, bool)), [], 0))
+
+
+def test_more_than_there_are_take_no_more_room_than_all() -> None:
+    everyone = np.ones(1_000, bool)
+    groups = group_columns(sets_of([{1, 2}] * 500 + [{1}] * 500), everyone, everyone)
+    blocks = list(top_referenced(groups, rarest_first.find_inds(groups), (1 << 31) - 1))
+    assert sum(len(block.dependent) for block in blocks) == 500 * 499 + 500 * 999
