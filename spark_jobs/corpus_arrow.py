@@ -108,7 +108,7 @@ class ParquetFiles:
                 yield file, max(size, described.num_rows * described.num_columns)
         except OSError as error:
             raise reading_error(error) from error
-        except (pa.ArrowException, SourceError, RecordError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, SourceError, RecordError) as error:
             raise TableError(FaultKind.MALFORMED, f"it cannot be read as Parquet: {first_line(error)}") from error
 
 

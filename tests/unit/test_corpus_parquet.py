@@ -137,6 +137,9 @@ def test_bad_files_are_told_and_the_others_are_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": ["x" * 500_000]}), lake / "gigantic.parquet", compression="none")
     raw = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff"))
     pq.write_table(pa.table({"a": raw}), lake / "bytes.parquet")
+    pq.write_table(pa.table({"a": pa.ListArray.from_arrays([0, 1], raw)}), lake / "bytes-in-list.parquet")
+    pq.write_table(pa.table({"Strasse": ["x"]}), lake / "name.parquet", store_schema=False)
+    put(lake / "name.parquet", (lake / "name.parquet").read_bytes().replace(b"Strasse", b"Stra\xdfe "))
     whole = (lake / "good.parquet").read_bytes()
     put(lake / "torn.parquet", whole[:-9])
     put(lake / "rotten.parquet", whole[:4] + bytes(len(whole) - 30) + whole[-26:])
@@ -147,6 +150,7 @@ def test_bad_files_are_told_and_the_others_are_read(tmp_path: Path) -> None:
     told = {path: message[: message.index(": ")] for path, message in fault_of(state).items()}
     assert told == {
         "none.parquet": "malformed", "empty.parquet": "empty", "nul.parquet": "binary", "bytes.parquet": "malformed",
+        "bytes-in-list.parquet": "malformed", "name.parquet": "malformed",
         "gigantic.parquet": "too large", "torn.parquet": "malformed", "rotten.parquet": told["rotten.parquet"],
     }  # fmt: skip
     assert told["rotten.parquet"] in ("malformed", "unreadable")
