@@ -1,7 +1,8 @@
 """Own the listing of a corpus' files, with what tells a changed file from an unchanged one.
 
 Whatever has a name of a file of the corpus and is none, and each folder that cannot be listed, is a fault, and hides
-nothing else. Files and folders whose names begin with a dot or an underscore are left alone.
+nothing else. Files and folders whose names begin with a dot or an underscore are left alone, and so is what is of an
+index, this corpus' or another's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pyarrow.fs as pafs
 
 from service.core.errors import SourceError, first_line
+from spark_jobs.corpus_index import OF_INDEX
 from spark_jobs.corpus_tables import FaultKind, ReadingFault
 from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.sources import find_file_system
@@ -49,7 +51,15 @@ def list_files(location: str, endings: tuple[str, ...]) -> tuple[list[FoundFile]
         return [FoundFile(top.base_name, top.size, top.mtime_ns)] if named else [], []
     is_local = isinstance(filesystem, pafs.LocalFileSystem)
     found, faults = _walk_local(root or "/", endings) if is_local else _walk(filesystem, root, endings)
-    return sorted(found), faults
+    return sorted(_without_indexes(filesystem, root, found)), faults
+
+
+def _without_indexes(filesystem: pafs.FileSystem, root: str, found: list[FoundFile]) -> list[FoundFile]:
+    """Leave out what has a name of ours where an owner tells that it is an index: names alone may be a user's."""
+    owners = {file.path: f"{root}/{of[1]}owner" for file in found if (of := OF_INDEX.fullmatch(file.path))}
+    infos = filesystem.get_file_info(sorted(set(owners.values())))
+    there = {info.path for info in infos if info.type is pafs.FileType.File}
+    return [file for file in found if owners.get(file.path) not in there]
 
 
 def _walk_local(root: str, endings: tuple[str, ...]) -> tuple[list[FoundFile], list[ReadingFault]]:

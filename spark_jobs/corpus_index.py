@@ -33,6 +33,11 @@ VERSION = 1
 
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _GENERATION = re.compile(r"generation-([0-9]+)")
+OF_INDEX = re.compile(
+    rf"((?:.*/)?)(parts/{_PART.pattern}|{_GENERATION.pattern}/(tables\.parquet|files\.parquet|manifest\.json))",
+    re.DOTALL,
+)
+"""The path of a file of an index, if there is an `owner` in the folder, too."""
 
 BLOCK_CELLS = 1 << 20
 """Cells that are written and read at a time: 20 MB."""

@@ -400,6 +400,27 @@ def test_listings(tmp_path: Path) -> None:
         list_corpus(str(tmp_path / "z"), CorpusKind.CSV, settings)
 
 
+@pytest.mark.parametrize("kind", [CorpusKind.PARQUET, CorpusKind.JSONL])
+@pytest.mark.parametrize("below", ["", "deep/index"])
+def test_an_index_below_the_location_is_no_table_of_it(tmp_path: Path, kind: CorpusKind, below: str) -> None:
+    lake = tmp_path / "lake"
+    own = {"a.parquet", "parts/b.parquet", f"parts/{'0' * 32}.parquet", "generation-1/tables.parquet"}
+    if kind is CorpusKind.JSONL:
+        own = {"a.json", "generation-1/manifest.json", "generation-1/b.json"}
+    for name in own:
+        if kind is CorpusKind.JSONL:
+            put(lake / "own" / name, b'{"relation": [["1"]]}\n')
+        else:
+            (lake / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"a": ["1"]}), lake / "own" / name)
+    reading = Reading(lake, kind, CorpusIndex(str(lake / below)))
+    reading.index.claim("database", 1, {})
+    for _ in range(3):
+        state = reading.refresh()
+        assert set(state.manifest.files["path"].to_pylist()) == {f"own/{name}" for name in own}
+        assert not state.faults
+
+
 def test_what_is_no_file_or_cannot_be_listed_is_told_and_hides_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
