@@ -21,8 +21,8 @@ from service.core.corpus_choices import Parameters
 from service.core.records import Int32s, Keys, UInt64s
 from service.core.signatures import sign
 
-BLOCK_COLUMNS = 1 << 16
-"""Signatures of a row group: 11 MB with the paper's parameters."""
+BLOCK_BYTES = 16 << 20
+"""What is held of signatures at a time, and written as a row group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,31 @@ class SignatureWriter:
         )  # fmt: skip
 
     def signing(self, columns: int, blocks: Iterable[tuple[Int32s, Keys]]) -> Iterator[tuple[Int32s, Keys]]:
-        """Pass on blocks of some columns (their numbers from 0, and keys), and write their signatures at the end."""
-        signatures = no_signatures(columns, self._parameters)
+        """Pass on blocks of some columns (their numbers from 0, ascending, and keys), and write their signatures."""
+        first, signatures = 0, self._next(columns)
         for numbers, keys in blocks:
-            sign(signatures, numbers, keys, self._parameters)
+            start = 0
+            while start < len(numbers):
+                end = int(np.searchsorted(numbers, first + len(signatures)))
+                sign(signatures, numbers[start:end] - np.int32(first), keys.take(slice(start, end)), self._parameters)
+                start = end
+                if end < len(numbers):  # of a column behind these
+                    first, signatures = self._write(first, columns, signatures)
             yield numbers, keys
+        while first < columns:
+            first, signatures = self._write(first, columns, signatures)
+
+    def _next(self, columns: int) -> UInt64s:
+        return no_signatures(min(columns, max(1, BLOCK_BYTES // (8 * self._parameters.words))), self._parameters)
+
+    def _write(self, first: int, columns: int, signatures: UInt64s) -> tuple[int, UInt64s]:
+        """Write signatures from a column on; give the first column behind them, and those of the next ones."""
         data = pa.py_buffer(signatures.astype("<u8", copy=False))
         self._checksum = zlib.crc32(data, self._checksum)
-        rows = pa.FixedSizeBinaryArray.from_buffers(self._schema.field(0).type, columns, [None, data])
-        self._writer.write_table(pa.table([rows], schema=self._schema), BLOCK_COLUMNS)
+        rows = pa.FixedSizeBinaryArray.from_buffers(self._schema.field(0).type, len(signatures), [None, data])
+        self._writer.write_table(pa.table([rows], schema=self._schema))
+        first += len(signatures)
+        return first, self._next(columns - first)
 
     def close(self) -> SignatureFile:
         """End the file and describe it."""

@@ -78,7 +78,7 @@ class OneProcessTask:
 
     def __call__(self, search: Search, threads: int) -> Found:
         kept = KeptSignatures(self.index, self.parts, self.described, search.parameters)
-        signed = kept if search.algorithm is Algorithm.SIGNATURES else None
+        signed = kept if search.algorithm is Algorithm.SIGNATURES and search.parameters.are_kept else None
         if search.changed is None:
             choice, blocks = find_all(self.index, self.parts, search, threads, self.tell, signed)
         else:

@@ -102,8 +102,8 @@ class CorpusSettings:
 
     @property
     def signed_by(self) -> Parameters | None:
-        """Give the parameters of the signatures that are kept beside the corpus: None where no other asks for them."""
-        return self.parameters if self.algorithm is Algorithm.SIGNATURES else None
+        """Give the parameters of the signatures that are kept beside the corpus: None where none are."""
+        return self.parameters if self.algorithm is Algorithm.SIGNATURES and self.parameters.are_kept else None
 
     def to_json(self) -> dict[str, Any]:
         """Give all settings as a flat JSON object; fractions are texts such as "1/5", which lose nothing."""

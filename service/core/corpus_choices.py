@@ -40,6 +40,10 @@ class Strategy(StrEnum):
     REF2DEPS = "ref2deps"
 
 
+KEPT_BITS = 1 << 16
+"""A signature of more, in all passes, is not kept: of so long ones the bit matrix can have few, which are soon made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """Hold m `bits` and k `hashes` of a signature, its p `passes`, and the strategy; defaults as in MANY, section 5.
@@ -62,6 +66,11 @@ class Parameters:
     def words(self) -> int:
         """Count the words of 64 bits of a signature: bit r of it, of all passes end to end, is r % 64 of r // 64."""
         return (self.passes * self.bits + 63) // 64
+
+    @property
+    def are_kept(self) -> bool:
+        """Say whether signatures by them are kept beside a corpus."""
+        return self.passes * self.bits <= KEPT_BITS
 
 
 DEFAULT = Parameters()

@@ -117,6 +117,18 @@ def test_what_is_unchanged_is_not_signed_again(database_url: str, tmp_path: Path
     assert set(before) < set(kept_files(lake)), "those that were made anew are kept"
 
 
+@pytest.mark.parametrize(("bits", "algorithm"), [((1 << 31) - 1, "rarest-first"), (50_000, "signatures")])
+def test_signatures_longer_than_are_kept(database_url: str, tmp_path: Path, bits: int, algorithm: str) -> None:
+    lake = Lake(database_url, tmp_path / "lake", algorithm="signatures", bits=bits)
+    tables = dict(TABLES)
+    for tables["4.csv"] in ([["v1"]], [["v2", "v3"]]):
+        write_tables(tmp_path / "lake", tables)
+        lake.refresh(no_spark)
+        assert lake.inds() == expected_inds(values_of(tables))
+        assert (lake.report["algorithm"], lake.report["signatures"]) == (algorithm, None)
+        assert kept_files(lake) == []
+
+
 def test_kept_signatures_are_what_candidates_come_from(database_url: str, tmp_path: Path) -> None:
     """Signatures without a bit, if their checksum is right, lose INDs: so they were looked at."""
     write_tables(tmp_path / "lake", TABLES)

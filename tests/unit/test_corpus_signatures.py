@@ -61,7 +61,11 @@ def test_columns_that_are_read_kept_or_copied_have_the_signatures_of_their_value
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(corpus_sources, "PARTS_KEPT", 4)
-    monkeypatch.setattr(corpus_signatures, "BLOCK_COLUMNS", 3)
+    asked = []
+    monkeypatch.setattr(corpus_signatures, "BLOCK_BYTES", 3 * 8 * PARAMETERS.words)
+    monkeypatch.setattr(
+        corpus_signatures, "no_signatures", lambda count, by: asked.append(count) or no_signatures(count, by)
+    )
     reading = read_signed(tmp_path)
     for name in range(8):
         put(tmp_path / "lake" / f"{name}.csv", f"a,b,none\n{name},x,\n{name + 1},x,\n".encode())
@@ -74,6 +78,7 @@ def test_columns_that_are_read_kept_or_copied_have_the_signatures_of_their_value
         found = bits_of(reading, signatures)
         assert {column: bits for column, bits in found.items() if bits} == expected(reading)
         assert not signatures.made, "all are kept"
+    assert max(asked) == 3, "so many are held at a time"
     assert not signatures.described.keys() & before.described.keys(), (
         "the first part was copied when half of it was dead"
     )
