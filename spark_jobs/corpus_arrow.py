@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,11 @@ from spark_jobs.postgres_source import PostgresReader
 TextsOf = Callable[[pa.ChunkedArray, CellDecoder | None], pa.Array]
 
 BATCH_ROWS = 65_536
-"""Rows that are read of a file at a time; fewer where they are wide."""
+"""Rows of a portion of a file; fewer where they are wide."""
+
+STEP_ROWS = 512
+STEP_LISTS = 64
+"""Rows that are read of a file at a time, and those that have lists, which may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,41 +65,58 @@ class ParquetFiles:
     def _tables(self, pieces: list[Piece], texts_of: TextsOf) -> Iterator[TableCells | LargeTable | ReadingFault]:
         batch = _Batch()
         for number, piece in enumerate(pieces):
+            portions = self._portions(piece, texts_of)
             try:
-                with self._opened(piece) as (file, size):
-                    if size > BATCH_BYTES:
-                        yield LargeTable(number, self._portions(number, piece, texts_of))
-                        continue
-                    texts = [texts_of(column, None) for column in file.read(use_threads=False).columns]
-                    batch.add(number, file.metadata.num_rows, file.schema_arrow.names, texts)
+                first, *more = islice(portions, 2)
             except TableError as error:
                 yield ReadingFault(piece.path, error.kind, str(error))
                 continue
+            if more:
+                yield LargeTable(number, (portion_of(number, *one) for one in chain([first], more, portions)))
+                continue
+            batch.add(number, *first)
             if batch.size >= BATCH_BYTES:
                 yield batch.cells()
                 batch = _Batch()
         if batch.rows:
             yield batch.cells()
 
-    def _portions(self, number: int, piece: Piece, texts_of: TextsOf) -> Iterator[TableCells]:
+    def _portions(self, piece: Piece, texts_of: TextsOf) -> Iterator[tuple[int, list[str], list[pa.Array]]]:
+        """Give how many rows a portion has, and the columns' names and texts; of a table without rows there is one."""
         with self._opened(piece) as (file, size):
-            names = file.schema_arrow.names
-            count = max(1, min(BATCH_ROWS, BATCH_BYTES * file.metadata.num_rows // size))
-            yield portion_of(number, 0, names, [pa.array([], pa.large_string())] * len(names))
-            read = 0
-            for rows in file.iter_batches(count, use_threads=False):
-                read += rows.nbytes
-                if read > self.settings.max_table_bytes:
-                    raise too_large(self.settings.max_table_bytes)
-                columns = pa.Table.from_batches([rows]).columns
-                yield portion_of(number, len(rows), names, [texts_of(column, None) for column in columns])
+            for rows in self._rows(file, size):
+                yield rows.num_rows, file.schema_arrow.names, [texts_of(column, None) for column in rows.columns]
+
+    def _rows(self, file: pq.ParquetFile, size: int) -> Iterator[pa.Table]:
+        """Read a file of so many encoded bytes in portions of about BATCH_BYTES.
+
+        A value that a file says once may stand in millions of rows: few are read before it is asked how much they are.
+        """
+        most, rows = self.settings.max_table_bytes, file.metadata.num_rows
+        # Not by the numbers of values in the metadata of columns: Arrow ends the process where these are damaged.
+        is_repeated = any(file.schema.column(place).max_repetition_level for place in range(len(file.schema)))
+        step = STEP_LISTS if is_repeated else STEP_ROWS
+        if rows <= step and rows * size <= min(BATCH_BYTES, most) and not is_repeated:  # no value is longer than `size`
+            yield file.read(use_threads=False)
+            return
+        held: list[pa.RecordBatch] = []
+        read = given = 0
+        step = max(1, min(step, BATCH_BYTES * rows // max(1, size)))
+        for batch in file.iter_batches(step, use_threads=False):
+            columns = [_decoded(column) for column in batch.columns]
+            read += sum(map(_unpacked_bytes, columns))
+            if read > most:
+                raise too_large(most)
+            held.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
+            if read - given >= BATCH_BYTES or len(held) * step >= BATCH_ROWS:
+                yield pa.Table.from_batches(held)
+                held, given = [], read
+        if held or not given:
+            yield pa.Table.from_batches(held) if held else file.schema_arrow.empty_table()
 
     @contextmanager
     def _opened(self, piece: Piece) -> Iterator[tuple[pq.ParquetFile, int]]:
-        """Open a file that may be a table, and give its bytes, at least one for each of its cells.
-
-        What befalls it inside is a TableError. A value that a file says once, for many rows, is in its bytes once.
-        """
+        """Open a file that may be a table, and give its encoded bytes; what befalls it inside is a TableError."""
         if piece.size == 0:
             raise TableError(FaultKind.EMPTY, "there is nothing in it")
         try:
@@ -105,11 +127,25 @@ class ParquetFiles:
                     raise too_large(self.settings.max_table_bytes)
                 if any("\0" in name for name in file.schema_arrow.names):
                     raise TableError(FaultKind.BINARY, "the name of a column has a NUL character")
-                yield file, max(size, described.num_rows * described.num_columns)
+                yield file, size
         except OSError as error:
             raise reading_error(error) from error
         except (pa.ArrowException, UnicodeDecodeError, SourceError, RecordError) as error:
             raise TableError(FaultKind.MALFORMED, f"it cannot be read as Parquet: {first_line(error)}") from error
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    """Put values in the place of a dictionary, of which each batch has a whole one."""
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+
+
+def _unpacked_bytes(column: pa.Array) -> int:
+    """Give the bytes of the values, each as often as it is there."""
+    if isinstance(column, pa.StructArray):
+        return sum(map(_unpacked_bytes, column.flatten()))
+    if pa.types.is_nested(column.type):
+        return _unpacked_bytes(column.flatten())
+    return int(_decoded(column).nbytes)
 
 
 class _Batch:

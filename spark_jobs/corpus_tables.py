@@ -18,7 +18,8 @@ from service.core.records import Int64s
 from spark_jobs.corpus_columns import CellTexts, ColumnCells, distinct_cells, merge_cells
 
 BATCH_BYTES = 8 << 20
-"""Tables are looked at together up to so many bytes of their files; a larger one is read in portions of it."""
+"""Tables are looked at together up to so many bytes of their files (of Parquet unpacked); a larger one is read in
+portions of it."""
 
 
 class FaultKind(StrEnum):

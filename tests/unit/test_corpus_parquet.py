@@ -180,6 +180,43 @@ def test_a_value_that_a_file_says_once_counts_in_each_row(
         assert held(reading.index, state.manifest) == keys_of(expected)
 
 
+LONG = pa.array(["x" * 1_000])
+ONE = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, np.int32)), LONG)
+MANY = pa.DictionaryArray.from_arrays(
+    pa.array(np.arange(20_000, dtype=np.int32) % 1_000), pa.array([f"{n:0100}" for n in range(1_000)])
+)
+"""Two million bytes of a hundred thousand."""
+TENS = pa.array(np.arange(0, 20_001, 10, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("column", "is_too_large"),
+    [
+        (ONE.dictionary_decode(), True),
+        (ONE, True),
+        (pa.ListArray.from_arrays(TENS, ONE.dictionary_decode()), True),
+        (pa.ListArray.from_arrays(pa.array([0, 20_000], pa.int32()), ONE.dictionary_decode()), True),
+        (MANY, False),
+        (pa.ListArray.from_arrays(TENS, MANY), False),
+        (pa.StructArray.from_arrays([MANY], ["of"]), False),
+        (pa.array([None] * 20_000, pa.string()), False),
+        (pa.nulls(20_000), False),
+    ],
+)
+def test_what_a_small_file_is_unpacked_decides_whether_it_is_too_large(
+    tmp_path: Path, column: pa.Array, is_too_large: bool
+) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"a": column}), lake / "a.parquet")
+    assert (lake / "a.parquet").stat().st_size < 200_000
+    settings = CorpusSettings(max_table_bytes=3_000_000)
+    state = Reading(lake, CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")), settings).refresh()
+    told = {"a.parquet": "too large: it has more than 3,000,000 bytes, the most that a table may have"}
+    assert fault_of(state) == (told if is_too_large else {})
+    assert state.manifest.tables["rows"].to_pylist() == ([] if is_too_large else [len(column)])
+
+
 def test_a_table_without_columns_stays_when_its_part_is_copied(tmp_path: Path) -> None:
     """As the last of a part it has no column of it to point at."""
     lake = tmp_path / "lake"
