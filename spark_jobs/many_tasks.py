@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.core.corpus_choices import Algorithm
 from service.core.corpus_inds import Choice
 from service.core.group_inds import Inds
 from service.store.corpora import PostgresCorpora
@@ -78,7 +77,7 @@ class OneProcessTask:
 
     def __call__(self, search: Search, threads: int) -> Found:
         kept = KeptSignatures(self.index, self.parts, self.described, search.parameters)
-        signed = kept if search.algorithm is Algorithm.SIGNATURES and search.parameters.are_kept else None
+        signed = kept if search.parameters.are_kept_for(search.algorithm) else None
         if search.changed is None:
             choice, blocks = find_all(self.index, self.parts, search, threads, self.tell, signed)
         else:

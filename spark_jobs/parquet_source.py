@@ -65,9 +65,11 @@ class ParquetReader:
         if self._filesystem is None:
             self._filesystem, _ = find_file_system(self.location, self.hadoop)
         try:
-            return open_parquet(self._filesystem, path)
-        except (OSError, pa.ArrowException) as error:
+            file = open_parquet(self._filesystem, path)
+            file.schema_arrow  # noqa: B018  (names are decoded here)
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise SourceError(f"{path}: it cannot be read as Parquet: {error}. Mend it, or leave it out.") from error
+        return file
 
     def read(self, split: Split) -> Iterator[pa.Table]:
         part: RowGroups = split.detail
@@ -76,6 +78,7 @@ class ParquetReader:
             try:
                 rows = batch_rows([file.metadata.row_group(number) for number in range(part.first, part.end)])
                 for batch in file.iter_batches(rows, row_groups=range(part.first, part.end), use_threads=False):
+                    batch.validate(full=True)  # texts that are no UTF-8 are told of here, where the file is known
                     batches.append(batch)
                     if sum(b.nbytes for b in batches) >= TABLE_BYTES:
                         yield pa.Table.from_batches(batches)

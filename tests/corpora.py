@@ -109,3 +109,37 @@ class GivenCorpus:
             load.copy(task, [inds_of(found[task::2])])
         load.build_indexes()
         return load
+
+
+COLUMNS = 3
+"""Of each `table`."""
+
+WHOLE = {(left, right, 10) for left in range(6) for right in range(6) if left != right and (left, right) != (5, 0)}
+"""All pairs of the six columns of two tables, but for (5, 0)."""
+
+
+def table(number: int, rows: int = 10) -> GivenTable:
+    return GivenTable(number, f"t{number}.csv", COLUMNS * number, ["a", "b", "c"], rows=rows)
+
+
+def load_tables(url: str) -> list[str]:
+    found = "select relname from pg_class where relkind = 'r' and relname ~ '^corpus_ind_l' order by 1"
+    return [name for (name,) in states.query(url, found)]
+
+
+def served(corpus: GivenCorpus, generation: int | None = None) -> list[tuple[int, int, int]]:
+    with corpus.corpora.snapshot(corpus.name, generation) as snapshot:
+        return rows_of(snapshot.stream_pairs())
+
+
+def whole_corpus(url: str) -> GivenCorpus:
+    """Give a corpus with two tables, of which `WHOLE` is served."""
+    corpus = GivenCorpus(url)
+    corpus.refresh(WHOLE, [table(0), table(1)])
+    return corpus
+
+
+def is_locked(url: str, name: str, *, granted: bool) -> bool:
+    """Say whether somebody has, or waits for, a lock on a table or of this type."""
+    of_these = f"granted = {granted} and (relation = to_regclass('{name}') or locktype = '{name}')"
+    return states.query(url, f"select exists (select from pg_locks where {of_these})") == [(True,)]

@@ -25,7 +25,8 @@ PYTHONS = ("3.11", "3.12", "3.13")
 STATE = [
     *("tests/integration/test_migrations.py", "tests/integration/test_consumer.py", "tests/integration/test_verify.py"),
     *("tests/integration/test_bulk.py", "tests/integration/test_reader.py", "tests/integration/test_corpus_store.py"),
-    *("tests/integration/test_corpus_queue.py", "tests/integration/test_row_images.py"),
+    *("tests/integration/test_corpus_loads.py", "tests/integration/test_corpus_queue.py"),
+    "tests/integration/test_row_images.py",
     *("tests/integration/test_schema_changes.py", "tests/integration/test_dead_letters.py"),
     "tests/integration/test_sketches_compaction.py",
 ]

@@ -133,8 +133,6 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
         return _decode_padded
     if base in _BINARIES:
         return _binary(wire.binary_handling)
-    if base in _TEXTS:
-        return _decode_string
     return _SIMPLE.get(base, _decode_written)
 
 
@@ -155,19 +153,6 @@ _DECIMALS = ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "deci
 _MOMENTS = {"timestamp": 6, "time": 6, "datetime": 3, "datetime2": 7, "smalldatetime": 0, "datetimeoffset": 7}
 _BINARIES = {"bytea", "binary", "large_binary", "binary_view", "varbinary", "raw", "rowversion", "image"}
 _BINARIES |= {"blob", "tinyblob", "mediumblob", "longblob"}
-_TEXTS = {
-    "character varying",
-    "varchar",
-    "nvarchar",
-    "char",
-    "nchar",
-    "varchar2",
-    "nvarchar2",
-    "clob",
-    "nclob",
-    "ntext",
-}
-_TEXTS |= {"tinytext", "mediumtext", "longtext", "null"}
 _SHAPES = {"box", "circle", "line", "lseg", "path", "polygon"}
 
 
@@ -436,8 +421,9 @@ _SIMPLE: dict[str, CellDecoder] = {
     "string": _decode_string,
     "large_string": _decode_string,
     "string_view": _decode_string,
-    "text": _decode_string,
-    '"char"': _decode_string,
+    **dict.fromkeys(("text", "character varying", "varchar", "nvarchar", "varchar2", "nvarchar2"), _decode_string),
+    **dict.fromkeys(("char", "nchar", '"char"', "tinytext", "mediumtext", "longtext", "ntext"), _decode_string),
+    **dict.fromkeys(("clob", "nclob", "null"), _decode_string),
     **dict.fromkeys(("smallint", "integer", "bigint", "oid", "xid", "xid8", "cid"), numbers.decode_integer),
     **dict.fromkeys(("mediumint", "int", "year"), numbers.decode_integer),
     "tinyint": numbers.decode_tiny,

@@ -103,7 +103,7 @@ class CorpusSettings:
     @property
     def signed_by(self) -> Parameters | None:
         """Give the parameters of the signatures that are kept beside the corpus: None where none are."""
-        return self.parameters if self.algorithm is Algorithm.SIGNATURES and self.parameters.are_kept else None
+        return self.parameters if self.parameters.are_kept_for(self.algorithm) else None
 
     def to_json(self) -> dict[str, Any]:
         """Give all settings as a flat JSON object; fractions are texts such as "1/5", which lose nothing."""

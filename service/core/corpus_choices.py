@@ -67,10 +67,9 @@ class Parameters:
         """Count the words of 64 bits of a signature: bit r of it, of all passes end to end, is r % 64 of r // 64."""
         return (self.passes * self.bits + 63) // 64
 
-    @property
-    def are_kept(self) -> bool:
-        """Say whether signatures by them are kept beside a corpus."""
-        return self.passes * self.bits <= KEPT_BITS
+    def are_kept_for(self, algorithm: Algorithm | None) -> bool:
+        """Say whether signatures by them are kept beside a corpus whose INDs are found so."""
+        return algorithm is Algorithm.SIGNATURES and self.passes * self.bits <= KEPT_BITS
 
 
 DEFAULT = Parameters()

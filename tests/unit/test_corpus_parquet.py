@@ -17,6 +17,7 @@ import pytest
 from service.core.canonical import canonical_text
 from service.core.cell_decoding import cell_decoder
 from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import SourceError
 from spark_jobs.corpus_index import CorpusIndex
 from spark_jobs.kernels import column_texts
 from spark_jobs.parquet_source import ParquetSource
@@ -113,6 +114,25 @@ def test_a_change_of_a_struct_gives_the_text_that_a_bootstrap_gave_whatever_its_
         (chunk,) = source.reader().read(split)
     texts = column_texts(chunk.column(0), (), None).to_pylist()
     assert (name, [cell_decoder(data_type)(whole[0].as_py())]) == ("Place", texts)
+
+
+NO_UTF8 = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xdf"))
+
+
+@pytest.mark.parametrize("values", [NO_UTF8, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), NO_UTF8), None])
+def test_texts_and_names_that_are_no_utf8_are_told_by_their_file(tmp_path: Path, values: pa.Array | None) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"Strasse": ["x"] if values is None else values}), path, store_schema=values is not None)
+    if values is None:
+        path.write_bytes(path.read_bytes().replace(b"Strasse", b"Stra\xdfe "))
+
+    def read() -> None:
+        with closing(ParquetSource(Options(str(tmp_path), "lake"))) as source:
+            (split,) = source.splits(1 << 20, lambda function, items: list(map(function, items)))
+            list(source.reader().read(split))
+
+    with pytest.raises(SourceError, match=r"t\.parquet.*it cannot be read.*(?:UTF8|'utf-8')"):
+        read()
 
 
 def test_a_large_file_is_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
