@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.endurance.soak import plan, report
 from tests.endurance.soak.checks import replayed, unequal
+from tests.endurance.soak.chores import audit, kill_audit
 from tests.endurance.soak.clients import unlike
 from tests.endurance.soak.gate import Gate
 from tests.endurance.soak.judge import Failed, Killed, Seen, behind_kills, faults, percentile, slope, undisturbed
-from tests.endurance.soak.lanes import events
+from tests.endurance.soak.lanes import Followed, events
+from tests.endurance.soak.room import Commands
 from tests.endurance.soak.writers import Change
 
 WITNESS = "run witness"
@@ -175,6 +178,26 @@ def test_nobody_works_while_all_is_compared_and_its_time_does_not_count() -> Non
         assert gate.load_seconds == load
     thread.join()
     assert worked.is_set()
+
+
+def test_of_two_audits_of_a_state_one_waits_for_the_other(tmp_path: Path) -> None:
+    one, begun = Followed("run made", "st_made", "postgresql://"), []
+
+    class Watched(Commands):
+        def run(self, *_: object, **__: object) -> tuple[int, str]:
+            begun.append(one.audited.locked())
+            raise OSError("no audit is run here")
+
+        def killed_in_work(self, *_: object, **__: object) -> tuple[float | None, list[str]]:
+            begun.append(one.audited.locked())
+            return 5.0, []
+
+    commands = Watched(tmp_path, lambda *_, **__: None)
+    with pytest.raises(OSError, match="no audit"):
+        audit(commands, one, Seen(), lambda: 1.0)
+    assert kill_audit(commands, one, 0.0, True, lambda: 5.0) == (5.0, [])
+    assert begun == [True, True]
+    assert not one.audited.locked()
 
 
 def test_the_report_tells_it_all() -> None:

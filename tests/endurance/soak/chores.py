@@ -88,8 +88,9 @@ class Schema:
 
 def audit(commands: Commands, one: Followed, seen: Seen, now: Callable[[], float]) -> None:
     """Audit a state under load; see what differs, and what failed."""
-    began = now()
-    code, said = commands.run(one.url, "audit", "--filters=none")
+    with one.audited:
+        began = now()
+        code, said = commands.run(one.url, "audit", "--filters=none")
     seen.did["audits" if code == 0 else "audits cut off"] += 1
     if code:
         seen.failed.append(Failed(f"{one.name}: an audit failed: {said[-1000:]}", began, now()))
@@ -105,6 +106,14 @@ def audit(commands: Commands, one: Followed, seen: Seen, now: Callable[[], float
         seen.differences.append(f"{one.name}: its audits could not be read")
     elif differing := found[0][1]:
         seen.differences.append(f"{one.name}: an audit found {differing} differences: {said[-1000:]}")
+
+
+def kill_audit(
+    commands: Commands, one: Followed, after: float, java: bool, now: Callable[[], float]
+) -> tuple[float | None, list[str]]:
+    """Begin an audit, and end it, or its Java, in its work."""
+    with one.audited:
+        return commands.killed_in_work(one.url, "audit", after=after, java=java, now=now)
 
 
 def _answers(url: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -126,6 +127,8 @@ class Followed:
     url: str
     base_version: int = 0
     base_inds: frozenset[tuple[int, int]] = frozenset()
+    audited: threading.Lock = field(default_factory=threading.Lock)
+    """Held by whoever audits: a state refuses a second audit beside the first."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tests.broker import KafkaBroker
 from tests.connect import SOURCE_SETTINGS, Connect
 from tests.endurance.soak import plan
 from tests.endurance.soak.checks import Comparison, waited
-from tests.endurance.soak.chores import CHANGES, Files, Lake, Schema, audit
+from tests.endurance.soak.chores import CHANGES, Files, Lake, Schema, audit, kill_audit
 from tests.endurance.soak.clients import Poller, StreamClient
 from tests.endurance.soak.gate import Gate
 from tests.endurance.soak.judge import Killed, Seen
@@ -260,11 +260,9 @@ class Soak:
             case "Connect":
                 self._connect.kill()
             case "audit":
-                url = self._rng.choice([one.url for lane in self._lanes.values() for one in lane.followers])
+                one = self._rng.choice([one for lane in self._lanes.values() for one in lane.followers])
                 after, java = self._rng.uniform(0, 8), self._rng.random() < 0.5
-                at, faults = self._commands.killed_in_work(
-                    url, "audit", after=after, java=java, now=lambda: self.gate.seconds
-                )
+                at, faults = kill_audit(self._commands, one, after, java, lambda: self.gate.seconds)
             case "refresh":
                 at, faults = self._lake.kill(self._rng.uniform(0, 2.0), lambda: self.gate.seconds)
             case "consume file":
