@@ -134,9 +134,7 @@ class Soak:
                         )
                 made = self._lanes["made"].followers[0]
                 self._services["serve"] = Service(self._commands, "serve", made.url, ("serve",), {}, self._give_up)
-                for service in self._services.values():
-                    if not waited(lambda service=service: self._is_ready(service)):
-                        raise RuntimeError(f"{service.name} is not ready: {service.said()}")
+                self._require_ready()
                 self._compile()
                 self._begin_clients()
                 yield
@@ -218,6 +216,10 @@ class Soak:
         for service in self._services.values():
             with service.ended():
                 pass
+        self._require_ready()
+
+    def _require_ready(self) -> None:
+        for service in self._services.values():
             if not waited(lambda service=service: self._is_ready(service)):
                 raise RuntimeError(f"{service.name} is not ready: {service.said()}")
 
@@ -233,6 +235,9 @@ class Soak:
         self._clients[made.name] += [
             StreamClient(address, made.base_version, self._ends) for _ in range(CLIENTS_OF_SERVE)
         ]
+
+    def _followers(self) -> list[Followed]:
+        return [one for lane in self._lanes.values() for one in lane.followers]
 
     @staticmethod
     def _is_ready(service: Service) -> bool:
@@ -283,7 +288,7 @@ class Soak:
             case "Connect":
                 self._connect.kill()
             case "audit":
-                one = self._rng.choice([one for lane in self._lanes.values() for one in lane.followers])
+                one = self._rng.choice(self._followers())
                 after, java = self._rng.uniform(0, 8), self._rng.random() < 0.5
                 at, faults = kill_audit(self._commands, one, after, java, lambda: self.gate.seconds)
             case "refresh":
@@ -322,7 +327,7 @@ class Soak:
         raise RuntimeError("the connector does not come back")
 
     def _chores(self) -> None:
-        followers = [one for lane in self._lanes.values() for one in lane.followers]
+        followers = self._followers()
         lanes = list(self._lanes.values())
         turn = 0
         while not self.gate.stopped.wait(plan.chore_seconds(self.seconds)):
