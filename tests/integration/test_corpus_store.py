@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from service.core.column_filters import Reason
 from service.core.corpus import CorpusSettings
 from service.core.errors import NotFoundError
-from service.store import corpus_cleaning
+from service.store import corpus_cleaning, corpus_landing
 from service.store.corpus_loads import Load, working_on
 from service.store.corpus_reading import BLOCK_PLACES
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault
@@ -52,12 +52,16 @@ def histories(draw: st.DrawFn) -> list[tuple[bool, set[int], set[int], Rows]]:
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=histories())
+@given(history=histories(), by_lookups=st.booleans())
 def test_any_history_of_refreshes_serves_what_each_of_them_found(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, history: list[tuple[bool, set[int], set[int], Rows]]
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    history: list[tuple[bool, set[int], set[int], Rows]],
+    by_lookups: bool,
 ) -> None:
     """Full and incremental refreshes, tables that come, change and go, overlaps that change, loads put together."""
     monkeypatch.setattr(corpus_cleaning, "MOST_LOADS", 2)
+    monkeypatch.setattr(corpus_landing, "LOOKUP_SHARE", 0 if by_lookups else 1000)
     corpus = GivenCorpus(database_url, f"lake{next(_numbers)}")
     before: Rows = set()
     there: set[int] = set()
