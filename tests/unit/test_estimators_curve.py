@@ -35,6 +35,16 @@ def test_an_exponential_likelihood_at_a_border_has_the_cut_of_its_formula() -> N
     assert cut(curve_of(1000 - points[::-1], -points[::-1], 1000), DROP) == pytest.approx((1000 - DROP, 1000))
 
 
+@pytest.mark.parametrize("drop", [1e-18, 1e-13, 1e-11, 1e-9])
+def test_a_narrow_cut_is_beside_a_maximum_that_is_a_little_below_the_height(drop: float) -> None:
+    points = np.linspace(0, 7, 8)
+    for values in (-points, -points[::-1], -np.abs(points - 3)):
+        best = float(points[values.argmax()])
+        low, high = cut(Curve(points, values - 5e-12, best, 7), drop)
+        assert (low, high) == pytest.approx((best, best), abs=1e-6)
+        assert low <= best <= high
+
+
 def test_a_likelihood_that_tells_nothing_leaves_everything_possible() -> None:
     curve = curve_of(np.linspace(0, 7, 8), np.zeros(8), 7)
     assert cut(curve, DROP) == (0, 7)

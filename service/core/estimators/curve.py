@@ -50,9 +50,11 @@ def cut(curve: Curve, drop: float) -> tuple[float, float]:
     Between two points the fall is taken for a power of the distance from the maximum: a square in the middle of what
     is possible, rather the first power at a border.
     """
-    points, values = curve.points, curve.values
+    points = curve.points
+    best = np.argmax(curve.values)
+    # A maximum that was searched for is a little below the height that it was searched with.
+    values = curve.values - curve.values[best]
     ends = np.array([points[0], points[-1]])
-    best = np.argmax(values)
     if drop <= 0:  # a level so near to 0 that a float takes it for 0
         return points[best], points[best]
     for side in range(2):
