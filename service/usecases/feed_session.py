@@ -97,6 +97,8 @@ class Session:
         self._behind: Positions | None = None
         """How far what was given to the store is behind the feed's ends, records in hand among it."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
+        self._ends: Positions | None = None
+        """Where the feed stood when all had been polled that was there at the start; None before."""
         self.rested = 0.0
         """For how many seconds the database has answered when it was last looked at with nothing to be stored."""
         with ExitStack() as closing:
@@ -159,10 +161,19 @@ class Session:
             elif not records:
                 self._settle()
                 self._of.observer.waiting(self._lag())
-                if until_end and self._feed.at_end() and not self._buffer.held:
-                    break
+            if until_end and self._has_ended():
+                self._settle()
+                self._of.observer.waiting(self._lag())
+                break
             del batch, records  # the next is collected and decoded without it in memory
         self._settle()
+
+    def _has_ended(self) -> bool:
+        """Tell whether all that was there at the start is applied; a feed that is written to may never be silent."""
+        if self._ends is None and self._feed.at_end():
+            self._ends = self._feed.positions()
+        ends = self._ends
+        return ends is not None and all(r.offset >= ends.get((r.topic, r.partition), 0) for r in self._buffer.held)
 
     def _hand_over_if_wanted(self) -> None:
         """Look whether somebody waits to write the state; then end the batch in flight and make room."""
