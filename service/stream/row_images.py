@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from hashlib import md5
 from operator import itemgetter
 from typing import Any
@@ -215,7 +215,7 @@ class TableDecoder:
         """Put the text before in the place of one that was not sent because it did not change (TOAST).
 
         If neither row has it, it becomes NULL in both: no difference, so nothing is applied. Raises RecordError
-        where the text is needed.
+        where the text is needed, also for a tuple of which another part changes.
         """
         unknown_before, unknown_after = _unavailable_places(before), _unavailable_places(after)
         if not unknown_before and not unknown_after:
@@ -229,8 +229,22 @@ class TableDecoder:
             )
         assert before is not None
         assert after is not None
+        self.refuse_half_tuples(unknown_before, before, after)
         before = tuple([None if text == UNAVAILABLE else text for text in before])
         return before, tuple([b if a == UNAVAILABLE else a for b, a in zip(before, after, strict=True)])
+
+    def refuse_half_tuples(self, unknown: Set[int], before: Sequence[object], after: Sequence[object]) -> None:
+        """Raise RecordError where a tuple changes of which a part is at one of the places that neither row tells."""
+        for derived in self.table.derived:
+            hidden = unknown.intersection(derived.places)
+            told = [(before[place], after[place]) for place in derived.places if place not in hidden]
+            was_there, is_there = (None not in cells for cells in zip(*told, strict=True)) if told else (True, True)
+            if hidden and any(old != new for old, new in told) and (was_there or is_there):
+                raise RecordError.plain(
+                    f"does not hold the value of {listed(self.columns[place] for place in hidden)} (a large value that "
+                    f"did not change), and the tuple {derived.attribute.name} changes with another part: bootstrap "
+                    f"again with --replace --row-images always, or drop that key with `subsetd keys drop`"
+                )
 
     def refuse_key_alone(self, before: Image, letter: str, keys: frozenset[str]) -> None:
         """Raise RecordError if the before-image may be the key (`keys`, where known) with NULL for all other columns.

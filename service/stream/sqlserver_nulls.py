@@ -43,7 +43,7 @@ def fill_nulls(
     as the connector's own mends of it show, in the row after it (debezium/debezium#7452, #8078). So what is NULL in
     both did not change: a table with row images takes it from there. Raises RecordError where a change cannot be told
     from one that was left out: a NULL without the row before, and for whole rows, where they are needed, a value behind
-    a NULL. `fields` are those of the record's schema, None without one.
+    a NULL, and a tuple that changes with a NULL in both. `fields` are those of the record's schema, None without one.
     """
 
     if not tracked.has_row_images and before is None:
@@ -60,6 +60,10 @@ def fill_nulls(
                 f"changes {listed(changed)} from NULL, which SQL Server also sends for a large value that did not "
                 f"change: {_TELL_TYPES}, or bootstrap again with --replace --row-images always"
             )
+        if tracked.table.derived and before is not None:
+            hidden = {place for place, column in enumerate(tracked.columns) if column in unsure}
+            cells = [tuple(image.get(column) for column in tracked.columns) for image in (before, after)]
+            tracked.refuse_half_tuples(hidden, *cells)
         return after
     unknown = [column for column in unsure if after[column] is None]
     if unknown and before is None:

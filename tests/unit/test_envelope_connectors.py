@@ -11,7 +11,7 @@ import pytest
 
 from service.core.cell_decoding import BinaryHandling, WireSettings
 from service.core.errors import RecordError
-from service.core.model import UNAVAILABLE, RowChange, Skipped, Table
+from service.core.model import UNAVAILABLE, Attribute, AttributeName, DerivedAttribute, RowChange, Skipped, Table
 from service.stream.envelope import Decoder
 from tests.events import record, tracked_table
 
@@ -333,6 +333,25 @@ def test_a_text_behind_null_of_sql_server_is_refused_for_whole_rows(told: dict[s
     cleared = decode([NOTES], updated(*reversed(FROM_NULL), told))
     assert (cleared.before, cleared.after) == (("1", "x"), ("1", None))
     assert decode([KEPT], updated(*reversed(FROM_NULL), told)).after == ("1", None)
+
+
+def test_a_tuple_that_changes_beside_a_part_that_neither_row_tells_is_refused() -> None:
+    tuples = DerivedAttribute(Attribute(3, AttributeName("dbo", "cells", "(id, note)"), 2), (0, 1))
+    table = replace(NOTES, derived=(tuples,))
+    moved = {"id": 1, "note": None}, {"id": 2, "note": None}
+    with pytest.raises(RecordError, match=r"value of 'note'.*tuple dbo\.cells\.\(id, note\) changes.*keys drop"):
+        decode([table], updated(*moved))
+    assert decode([table], updated(*NULL_IN_BOTH)).after == ("1", None)
+    assert decode([table], updated(*moved, SHORT)).after == ("2", None)
+    placeholder = [{**row, "note": "__debezium_unavailable_value"} for row in moved]
+    payload = {"before": placeholder[0], "after": placeholder[1], "op": "u", "source": {**ORACLE, "db": "erp"}}
+    payload["source"] |= {"schema": "dbo", "table": "cells"}
+    with pytest.raises(RecordError, match=r"value of 'note'.*tuple"):
+        decode([table], orjson.dumps(payload))
+    assert decode([NOTES], orjson.dumps(payload)).after == ("2", None)
+    payload["after"] = {**placeholder[0], "id": None}
+    payload["before"] = payload["after"]
+    assert decode([table], orjson.dumps(payload)).after == (None, None)
 
 
 def test_null_without_the_row_before_is_refused_of_sql_server() -> None:
