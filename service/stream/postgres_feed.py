@@ -393,9 +393,12 @@ class PostgresFeed:
         self._confirmed = self._told_server = self._last_start = self._moved_by_client = 0
 
     def _is_to_be_ended(self, records: Sequence[RawRecord], size: int) -> bool:
-        """Tell whether the transaction of the last record goes on, and all of it may be one batch."""
+        """Tell whether the transaction of the last record goes on, and all of it may be one batch.
+
+        Its last numbers may be of no record: a truncate of several partitions is handed over once.
+        """
         is_small = len(records) < self.transaction_records and size < TRANSACTION_BYTES
-        return is_small and not self._numbers.is_whole(records[-1].offset + 1)
+        return is_small and not self._numbers.is_whole(self.positions()[self.slot, 0])
 
     def _take(self, message: bytes) -> None:
         """Take one message; changes are put into `_handed`."""
