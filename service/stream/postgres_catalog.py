@@ -26,10 +26,11 @@ SELECT DISTINCT ON (place) {TYPE_NAME}
 FROM (SELECT *, row_number() OVER () AS step FROM resolved) AS steps ORDER BY place, step DESC
 """
 
-# A generated column is filled from the others, one that may not be NULL by something, and an old default by itself.
-_FILLED = """
-SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
-AND (atthasdef OR atthasmissing OR attnotnull OR attidentity <> '')
+# A generated column is filled from the others, one that may not be NULL by something, and an old default by itself. A
+# partition that is gone had the columns of its root.
+_UNFILLED = """
+SELECT attname FROM pg_attribute WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped
+GROUP BY attname HAVING NOT bool_or(atthasdef OR atthasmissing OR attnotnull OR attidentity <> '')
 """
 
 _ROOT = """
@@ -123,17 +124,19 @@ def describe_relation(cursor: Any, message: bytes, slot: str, roots: dict[int, R
     """Add to a Relation message what the catalog knows of its columns; a partition goes by the name of its root.
 
     That is the names of their types, and which of them may have a value in rows that were there before them. Changes
-    may be older than the catalog: `roots` has the root of each partition that was ever seen, and grows. Where a table
-    may have been a partition that nobody has seen, a header says of which tables.
+    may be older than the catalog: of a column that was dropped or renamed since nothing says that it had no default,
+    and `roots` has the root of each partition that was ever seen, and grows. Where a table may have been a partition
+    that nobody has seen, a header says of which tables.
     """
     relation = parse_relation(message)
     columns = relation.columns
     cursor.execute(_TYPES, ([column.type_oid for column in columns], [column.modifier for column in columns]))
     types = [name for (name,) in cursor.fetchall()]
-    cursor.execute(_FILLED, (relation.oid,))
-    filled = [name for (name,) in cursor.fetchall()]
     root, of_these = _root(cursor, relation.oid, slot, roots)
     root_oid, schema, name = root or (relation.oid, relation.schema, relation.name)
+    cursor.execute(_UNFILLED, ([relation.oid, root_oid],))
+    unfilled = {name for (name,) in cursor.fetchall()}
+    filled = [column.name for column in columns if column.name not in unfilled]
     headers = (
         ("relation", renamed_relation(message, schema, name)),
         ("types", orjson.dumps(types)),

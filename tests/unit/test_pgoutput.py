@@ -39,6 +39,7 @@ from service.stream.pgoutput import (
     renamed_relation,
 )
 from service.stream.pgoutput_cells import parse_array, text_decoder
+from service.stream.postgres_catalog import describe_relation
 from tests.canonical_cases import texts
 from tests.decoding import decode_all
 
@@ -455,3 +456,34 @@ def test_a_backslash_stands_before_any_character() -> None:
 def test_a_long_text_that_is_no_array_is_told_by_its_beginning() -> None:
     with pytest.raises(RecordError, match=f"^'{'x' * 80}' is no array"):
         parse_array("x" * 200)
+
+
+class Catalog:
+    """Answer what a feed asks of a catalog in which the table has these columns without a default."""
+
+    def __init__(self, *unfilled: str) -> None:
+        self._unfilled = unfilled
+        self._rows: list[tuple[object, ...]] = []
+
+    def execute(self, statement: str, values: object = ()) -> None:
+        told = {"resolved": [("text",)] * 3, "pg_attribute": [(name,) for name in self._unfilled]}
+        self._rows = next((rows for word, rows in told.items() if word in statement), [])
+
+    def fetchall(self) -> list[tuple[object, ...]]:
+        return self._rows
+
+    def fetchone(self) -> tuple[object, ...] | None:
+        return next(iter(self._rows), None)
+
+
+@pytest.mark.parametrize(
+    ("unfilled", "filled"),
+    [(("id", "note", "more"), []), (("id", "note"), ["more"]), (("id", "note", "new_name"), ["more"]), ((), None)],
+)
+def test_older_rows_may_have_a_value_of_a_column_unless_the_catalog_knows_that_it_has_none(
+    unfilled: Sequence[str], filled: list[str] | None
+) -> None:
+    """The catalog is of now: a column that was dropped or renamed behind the change may have had a default."""
+    described = describe_relation(Catalog(*unfilled), relation("id", "note", "more"), "subsetd_s", {})
+    told = orjson.loads(dict(described.headers)["filled"])
+    assert told == (["id", "note", "more"] if filled is None else filled)
