@@ -390,7 +390,8 @@ def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
     """Pause or resume a feed, or all; give the names of those that it concerns."""
     if feed is not None:
         with suppress(FeedError), closing(open_feed(feed)) as named:  # any other name is one of a feed
-            feed = named.describe().address
+            source = source_of(feed)  # which may be away, and is not asked
+            feed = slot_feed(source) if source is not None else named.describe().address
     with wiring.reading_engine(url) as engine:
         return feeds.set_paused(engine, feed, paused)
 

@@ -12,7 +12,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg2
 import psycopg2.errors
@@ -47,6 +47,7 @@ FEEDBACK_SECONDS = 10.0
 """How often psycopg2 tells the server by itself what it was told last."""
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 class PostgresFeed:
@@ -108,7 +109,7 @@ class PostgresFeed:
     def describe(self) -> FeedDescription:
         """Say where the source is, and name its system, database and slot."""
         if not self._identity:
-            self._identify()
+            self._within_start(self._identify)
         return FeedDescription(self.address.shown, self._identity)
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
@@ -122,22 +123,7 @@ class PostgresFeed:
         self._system = stored.source_position.get("system")
         self._numbers = Numbering(stored)
         self._committed = stored.next_offset
-        deadline = time.monotonic() + self.start_timeout
-        while True:
-            try:
-                self._end_at_start = self._connect()
-                return
-            except (_SlotInUse, SourceAway):
-                self._disconnect()
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-            except psycopg2.Error as error:
-                self._disconnect()
-                raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
-            except BaseException:
-                self._disconnect()
-                raise
+        self._end_at_start = self._within_start(self._connect)
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
         """Return the next changes; wait up to `timeout` seconds for the first.
@@ -265,6 +251,24 @@ class PostgresFeed:
             self._confirmed, self._told_server = end, end - 1
         except psycopg2.Error as error:
             self._lose(error)
+
+    def _within_start(self, begin: Callable[[], T]) -> T:
+        """Begin something for which the source may be away, or its slot in use, for `start_timeout` seconds."""
+        deadline = time.monotonic() + self.start_timeout
+        while True:
+            try:
+                return begin()
+            except (_SlotInUse, SourceAway):
+                self._disconnect()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            except psycopg2.Error as error:
+                self._disconnect()
+                raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
+            except BaseException:
+                self._disconnect()
+                raise
 
     def _identify(self) -> None:
         if self._sql is None:

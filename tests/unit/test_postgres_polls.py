@@ -1,4 +1,4 @@
-"""A poll of a Postgres feed waits for the rest of a transaction as long as there is one, and no longer."""
+"""What a Postgres feed waits for, without a server: the rest of a transaction, and a source that is being started."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from service import feed_wiring
 from service.core.model import StoredPosition
-from service.stream.postgres_address import PostgresAddress
+from service.stream.postgres_address import PostgresAddress, SourceAway
 from service.stream.postgres_catalog import DescribedRelation
 from service.stream.postgres_feed import PostgresFeed
 from service.stream.postgres_numbering import Numbering
@@ -57,3 +59,31 @@ def test_a_transaction_that_has_not_ended_is_waited_for(silent: int) -> None:
     assert records == 1
     assert seconds >= WAIT_SECONDS
     assert not feed.is_whole(feed.positions())
+
+
+class AwayAtFirst(PostgresAddress):
+    """Be the address of a source that is being started: it answers from the third attempt on."""
+
+    attempts = 0
+
+    def connect(self) -> Any:
+        AwayAtFirst.attempts += 1
+        if AwayAtFirst.attempts < 3:
+            raise SourceAway("it is being started")
+        told = SimpleNamespace(execute=lambda *question: None, fetchone=lambda: ("7", "shop"))
+        return SimpleNamespace(cursor=lambda: nullcontext(told), close=lambda: None)
+
+
+def test_a_source_may_be_away_when_it_is_asked_who_it_is() -> None:
+    """It is the first that a consumer asks of it."""
+    feed = PostgresFeed(AwayAtFirst("shop", {}), start_timeout=60)
+    assert feed.describe().identity == {"system": "7", "database": "shop", "slot": "subsetd_shop"}
+
+
+def test_a_feed_is_paused_by_its_address_though_its_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_wiring.wiring, "reading_engine", nullcontext)
+    monkeypatch.setattr(feed_wiring.feeds, "set_paused", lambda engine, feed, paused: [feed])
+    address = "postgresql://me:secret@127.0.0.1:1/shop?name=the shop"
+    assert feed_wiring.set_paused("state", address, True) == ["postgres:the shop"]
+    assert feed_wiring.set_paused("state", "kafka://b:9092/x", True) == ["kafka://b:9092"]
+    assert feed_wiring.set_paused("state", "kafka:ID", True) == ["kafka:ID"]
