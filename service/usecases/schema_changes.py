@@ -64,6 +64,7 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
     """
     live = {one.column: one for one in known if not one.is_stale}
     added = dict(drift.added)
+    may_be_renamed = False
     renamed, retyped, stale = {}, {}, []
     for column in drift.missing:
         one = live.get(column)
@@ -80,6 +81,7 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
             )
         else:
             stale.append(one.attribute_id)
+            may_be_renamed |= not one.is_empty
     for column, data_type in drift.retyped:
         one = live.get(column)
         if one is None or one.data_type == data_type:
@@ -106,7 +108,9 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
     # A whole row before would show a value that was never sent; a kept row shows what the state believes, and a sketch
     # may show nothing.
     would_not_show = drift.table.row_images or any(one.is_sketch_only for one in known)
-    filled = drift.filled if drift.filled is not None else columns if would_not_show else set()
+    # One that comes as another goes may be that one under another name, and hold its values in older rows.
+    is_told = drift.filled is not None and not (would_not_show and may_be_renamed)
+    filled = drift.filled if is_told else columns if would_not_show else set()
     return SchemaChange(tuple(new), frozenset(columns & filled), tuple(stale), renamed, retyped)
 
 

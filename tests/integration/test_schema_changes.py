@@ -353,17 +353,30 @@ def test_what_older_rows_hold_of_a_new_column_is_known_or_not(
     assert plan_change(known(), drift).unknown == unknown
 
 
+@pytest.mark.parametrize(("row_images", "is_empty", "unknown"), [(1, 0, {"c"}), (0, 0, set()), (1, 1, set())])
+def test_a_column_that_comes_as_another_goes_may_hold_its_values_where_nothing_would_show_them(
+    row_images: int, is_empty: int, unknown: set[str]
+) -> None:
+    """It may have been renamed without a word, whatever is known of its default."""
+    drift = drifting([("c", "integer")], ["a"])
+    drift.table = replace(drift.table, row_images=bool(row_images))
+    drift.filled = frozenset()
+    plan = plan_change(known(is_empty=bool(is_empty)), drift)
+    assert (plan.unknown, plan.stale) == (unknown, (1,))
+
+
 def test_kept_rows_outlive_a_change_of_columns(database_url: str, stream: Stream) -> None:
     states.execute(
         database_url,
         "update tracked_table set key_columns = '{id}', row_images = true where table_name = 'customers'",
     )
     stream.write(with_schema(["id", "name"], "c", "customers", None, {"id": "3", "name": "Cleo"}))
+    stream.write(with_schema(["id"], "u", "customers", None, {"id": "3"}))
     stream.write(with_schema(["id", "note"], "u", "customers", None, {"id": "3", "note": "x"}))
     stream.write(with_schema(["id", "note"], "u", "customers", None, {"id": "3", "note": "y"}))
     watch = Watch()
     consume(database_url, stream, watch=watch)
-    assert watch.schema == [("s.customers", ("note",), ("name",))]
+    assert watch.schema == [("s.customers", (), ("name",)), ("s.customers", ("note",), ())]
     counters = states.read(database_url).counters
     assert counters["s.customers.note"] == (3, 2, 1, 0)
     assert counters["s.customers.id"] == (3, 0, 3, 0)
