@@ -24,7 +24,7 @@ class DeadLetterTopic:
     def send(self, letters: Sequence[BadRecord]) -> None:
         """Send letters and wait until the broker has them; raise FeedAwayError when it has not in time."""
         try:
-            self._producer.send(Outgoing(one.record.key, one.record.value, headers(one)) for one in letters)
+            self._producer.send(Outgoing(one.record.key, _value(one), headers(one)) for one in letters)
         except (KafkaError, OSError) as error:
             self.close()
             raise FeedAwayError(
@@ -35,6 +35,12 @@ class DeadLetterTopic:
     def close(self) -> None:
         """Release the connection; the next letter opens another."""
         self._producer.close()
+
+
+def _value(letter: BadRecord) -> bytes | None:
+    """Give the value of a letter; an empty one where its place alone may be kept: the producer takes no bare record."""
+    record = letter.record
+    return b"" if record.key is None and record.value is None else record.value
 
 
 def headers(letter: BadRecord) -> list[tuple[str, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from kafka import KafkaConsumer
 from service.core.errors import FeedAwayError, FeedError
 from service.core.model import BadRecord, RawRecord, RecordError
 from service.stream.kafka_dead_letters import DeadLetterTopic, headers
+from service.stream.kafka_producer import Outgoing
 from service.stream.kafka_sockets import CLOSING
 from service.usecases.batches import ErrorPolicy
+from service.usecases.withheld import Withholding
 from tests import states
 from tests.broker import KafkaBroker
+from tests.events import tracked_table
 from tests.following import COLUMNS, Stream, consume
 from tests.states import Tables
 
@@ -81,6 +85,20 @@ def test_the_headers_of_the_record_stay() -> None:
     (first, *others) = headers(BadRecord(record, RecordError("no")))
     assert first == ("__debezium.newkey", b"x")
     assert len(others) == 5
+
+
+def test_a_letter_of_which_the_place_alone_is_kept_is_sent_with_an_empty_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's producer takes no record with neither key nor value, and says so by a ValueError."""
+    sent: list[Outgoing] = []
+    sink = DeadLetterTopic("kafka://h:1/letters")
+    monkeypatch.setattr(sink._producer, "send", sent.extend)
+    hidden = replace(tracked_table("s", "orders", {"id": "text"}), wire=(None, "s", "orders"))
+    hidden = replace(hidden, attributes=(replace(hidden.attributes[0], shown_characters=0),))
+    records = [RawRecord("t", 3, 7, b"k", b"v", 0), RawRecord("t", 3, 8, None, b"w", 0)]
+    bad = [BadRecord(record, RecordError("no")) for record in records]
+    sink.send([*bad, *Withholding([hidden]).letters(bad)])
+    assert [(one.key, one.value) for one in sent] == [(b"k", b"v"), (None, b"w"), (None, b""), (None, b"")]
+    assert [dict(one.headers)["__connect.errors.offset"] for one in sent] == [b"7", b"8", b"7", b"8"]
 
 
 @pytest.mark.parametrize("address", ["file:/x", "kafka://h:1/a,b", "kafka://h:1/?prefix=a"])
