@@ -108,9 +108,10 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
     # A whole row before would show a value that was never sent; a kept row shows what the state believes, and a sketch
     # may show nothing.
     would_not_show = drift.table.row_images or any(one.is_sketch_only for one in known)
+    filled = drift.filled or frozenset()
     # One that comes as another goes may be that one under another name, and hold its values in older rows.
-    is_told = drift.filled is not None and not (would_not_show and may_be_renamed)
-    filled = drift.filled if is_told else columns if would_not_show else set()
+    if would_not_show and (drift.filled is None or may_be_renamed):
+        filled = frozenset(columns)
     return SchemaChange(tuple(new), frozenset(columns & filled), tuple(stale), renamed, retyped)
 
 

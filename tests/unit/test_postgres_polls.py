@@ -81,8 +81,8 @@ def test_a_source_may_be_away_when_it_is_asked_who_it_is() -> None:
 
 
 def test_a_feed_is_paused_by_its_address_though_its_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_wiring.wiring, "reading_engine", nullcontext)
-    monkeypatch.setattr(feed_wiring.feeds, "set_paused", lambda engine, feed, paused: [feed])
+    monkeypatch.setattr("service.wiring.reading_engine", nullcontext)
+    monkeypatch.setattr("service.store.feeds.set_paused", lambda engine, feed, paused: [feed])
     address = "postgresql://me:secret@127.0.0.1:1/shop?name=the shop"
     assert feed_wiring.set_paused("state", address, True) == ["postgres:the shop"]
     assert feed_wiring.set_paused("state", "kafka://b:9092/x", True) == ["kafka://b:9092"]
