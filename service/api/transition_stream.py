@@ -46,7 +46,12 @@ class Place(NamedTuple):
     referenced_id: int = WHOLE
 
     def __str__(self) -> str:
-        return str(self.version) if self.dependent_id == WHOLE else ".".join(map(str, self))
+        return str(self.version) if self.is_whole else ".".join(map(str, self))
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether it is the end of a version."""
+        return self.dependent_id == WHOLE
 
     @classmethod
     def parse(cls, text: str) -> Place:
@@ -80,10 +85,9 @@ def read_events(snapshot: StateSnapshot, after: Place) -> tuple[list[Event], boo
     The last event of all names the state's version. A version with more than PAGE transitions comes in parts, and
     its number alone is the id of the last part. Raises NotFoundError as `check_since` does.
     """
-    check_since(snapshot, after.version)
-    is_whole = after == Place(after.version)
-    chosen = TransitionFilter(since=after.version if is_whole else after.version - 1)
-    found = snapshot.transitions(chosen, None if is_whole else after, PAGE)
+    check_since(snapshot, after.version, is_whole=after.is_whole)
+    chosen = TransitionFilter(since=after.version if after.is_whole else after.version - 1)
+    found = snapshot.transitions(chosen, None if after.is_whole else after, PAGE)
     head = Place(snapshot.head.version)
     has_more = len(found) == PAGE
     events = []
@@ -180,7 +184,7 @@ class TransitionStream:
         """
         with self._reader.snapshot() as snapshot:
             if after is not None:
-                check_since(snapshot, after.version)
+                check_since(snapshot, after.version, is_whole=after.is_whole)
             return Place(snapshot.head.version)
 
     def end(self) -> None:

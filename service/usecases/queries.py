@@ -258,14 +258,15 @@ def check_as_of(snapshot: StateSnapshot, as_of: int | None) -> None:
         _check_version(snapshot, as_of, "as_of", snapshot.head.first_version)
 
 
-def check_since(snapshot: StateSnapshot, since: int) -> None:
+def check_since(snapshot: StateSnapshot, since: int, *, is_whole: bool = True) -> None:
     """Raise `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state.
 
-    Raises `HistoryGoneError` when of what came after it some is not kept any more; after 0 is all that is kept.
+    Raises `HistoryGoneError` when of what came after it some is not kept any more; after 0 is all that is kept. Who has
+    not all of version `since` itself (`is_whole` is False) asks for the rest of it as well.
     """
     _check_version(snapshot, since, "since", 0)
     first = snapshot.head.first_version
-    if 0 < since < first - 1:
+    if 0 < since < (first - 1 if is_whole else first):
         raise HistoryGoneError(
             f"What changed after since={since} is not all kept any more: the history begins with version {first}. Read "
             f"what holds now, at /api/v1/uinds, and follow from the version of that answer."
