@@ -91,7 +91,12 @@ def csv_of(sent: Sent) -> bytes:
         table = taken_over(sent)
         # Texts as polars gives them are views, which Arrow writes to no file.
         written_as = [pa.large_string() if pa.types.is_string_view(one.type) else one.type for one in table.schema]
-        arrow_csv.write_csv(table.cast(pa.schema(list(zip(table.column_names, written_as, strict=True)))), written)
+        table = table.cast(pa.schema(list(zip(table.column_names, written_as, strict=True))))
+        if table.num_columns == 1 and table.column(0).null_count:
+            # Nothing at all would be an empty line, which is no row; a NULL is an empty text where it is a key's cell.
+            texts = table.column(0).cast(pa.large_string()).fill_null("")
+            table = pa.table([texts], names=table.column_names)
+        arrow_csv.write_csv(table, written)
         return written.getvalue()
     rows = list(sent)
     with io.TextIOWrapper(written, "utf-8", newline="") as lines:

@@ -20,7 +20,15 @@ def taken_over(given: Any) -> pa.Table:
     """Take over an Arrow table, or what gives itself as one; the index of a frame of pandas only if it has a name."""
     table = pa.table(given)
     index = (table.schema.pandas_metadata or {}).get("index_columns", ())
-    return table.drop_columns([one for one in table.column_names if one in index and UNNAMED_INDEX.fullmatch(one)])
+    unnamed = [one for one in table.column_names if one in index and UNNAMED_INDEX.fullmatch(one)]
+    table = table.drop_columns(unnamed)
+    for one in index:
+        # Of an index that counts pandas gives no column, but how it counts.
+        if isinstance(one, dict) and one.get("kind") == "range" and isinstance(one.get("name"), str):
+            counted = range(one["start"], one["stop"], one["step"])
+            if len(counted) == table.num_rows and one["name"] not in table.column_names:
+                table = table.append_column(one["name"], pa.array(counted, pa.int64()))
+    return table
 
 
 def table_of(items: Iterable[Mapping[str, Any]], shape: type) -> pa.Table:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import doctest
 import inspect
+import io
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_type_hints, is_typeddict
 
@@ -21,6 +23,7 @@ import pytest
 import subsetd
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
+from service.usecases.joinable import read_query
 from subsetd import _sync_client, shapes
 from subsetd._asking import csv_of
 from subsetd.client import AsyncClient, Client, JobFailed, Problem, Rows
@@ -335,6 +338,38 @@ def test_an_index_without_a_name_is_no_column() -> None:
     )
     found = subsetd.find_relationships({"orders": orders, "customers": customers}, only_suggested=False)
     assert {(one.from_column, one.to_column) for one in found} == {("customer", "id")}
+
+
+def test_an_index_that_counts_is_a_column_if_it_has_a_name() -> None:
+    def frame(name: str | None, start: int, stop: int) -> Frame:
+        counts = {"kind": "range", "name": name, "start": start, "stop": stop, "step": 2}  # as pandas writes it
+        told = json.dumps({"index_columns": [counts], "columns": []})
+        return Frame(pa.table({"a": [5, 6]}).replace_schema_metadata({"pandas": told}))
+
+    assert csv_of(frame("id", 7, 11)) == b'"a","id"\n5,7\n6,9\n'
+    assert csv_of(frame(None, 7, 11)) == b'"a"\n5\n6\n'
+    assert csv_of(frame("a", 7, 11)) == b'"a"\n5\n6\n'
+    assert csv_of(frame("id", 0, 20)) == b'"a"\n5\n6\n', "rows were taken out since"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array(["x", None, ""]),
+        pa.array(["x", None, ""], pa.string_view()),
+        pa.array(["x", None, "x"]).dictionary_encode(),
+        pa.array([1, None, 2]),
+        pa.array([Decimal("1.50"), None, Decimal("2.00")]),
+        pa.array([None, None, None]),
+    ],
+    ids=["texts", "views", "dictionary", "numbers", "decimals", "nothing"],
+)
+def test_a_null_of_the_only_column_is_a_row(cells: pa.Array) -> None:
+    """An empty line is none, and shares of rows are of all of them."""
+    lines = csv_of(pa.table({"a": cells})).decode()
+    (column,) = read_query(io.StringIO(lines, newline=""), ["a"]).columns
+    told = pa.table({"a": cells}).column(0).cast(pa.large_string()).fill_null("")
+    assert column.to_pylist() == told.to_pylist()
 
 
 def job(state: str, status: int = 200, **more: Any) -> httpx.Response:
