@@ -14,6 +14,7 @@ from service.api import contract_schemas, corpus_schemas, cursors, examples, sch
 from service.api.asking import Asked, Asking, who_says
 from service.api.asking_contracts import ETAG, Kept, contracts_snapshot
 from service.api.problems import documented
+from service.api.security_headers import HEADERS
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
 from service.usecases import foreign_key_answers as answers
@@ -39,6 +40,9 @@ MEDIA_TYPES = {
     KeyFormat.CSV: "text/csv",
     KeyFormat.JSON: "application/json",
 }
+
+PICTURE_POLICY = f"{HEADERS['Content-Security-Policy']}; style-src 'unsafe-inline'"
+"""A picture has its colours in it; nothing else of it is run or loaded, when a browser shows it by itself."""
 
 _answered = partial(examples.answered, etag=ETAG)
 _found = partial(examples.answered, etag=("refresh, and what was decided, quoted", '"7-3-1.1.1"'))
@@ -98,6 +102,7 @@ def draw_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestion, 
     with _finding(asked, question.method) as (snapshot, refresh):
         sides = side_named(snapshot, question.dependent), side_named(snapshot, question.referenced)
         found = answers.candidate(snapshot, refresh, ForeignKey.of(sides[0].names, sides[1].names))
+        asked.headers["Content-Security-Policy"] = PICTURE_POLICY
         asked.stop_if_known()
     spread = found.evidence["distribution"]
     if spread is None:

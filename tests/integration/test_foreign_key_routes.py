@@ -83,8 +83,11 @@ def test_candidates_are_found_kept_explained_decided_and_exported(client: httpx.
     picture = client.get(f"{KEYS}/evidence.svg", params=BY_NAME)
     assert (picture.status_code, picture.headers["Content-Type"]) == (200, "image/svg+xml")
     assert "Distributions of s.orders.customer_id → s.customers.id" in picture.text
+    assert "<style>" in picture.text
+    assert "style-src 'unsafe-inline'" in picture.headers["Content-Security-Policy"]
     again = client.get(f"{KEYS}/evidence.svg", params=BY_NAME, headers={"If-None-Match": picture.headers["ETag"]})
     assert again.status_code == 304
+    assert again.headers["Content-Security-Policy"] == picture.headers["Content-Security-Policy"]
     other = client.get(f"{KEYS}/evidence", params={**BY_NAME, "dependent": "s.orders.note"})
     assert (other.status_code, other.json()["type"]) == (404, "/docs#unknown-foreign-key")
 
