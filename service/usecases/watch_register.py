@@ -68,8 +68,8 @@ class WatchRegister:
             raise WatchError(f"A watch waits from 0 to {LONGEST_DEBOUNCE:.0f} s before it tells.")
         if not 0 < len(watch.name) <= LONGEST_NAME or re.search(r"[\x00-\x1f\x7f]", watch.name):
             raise WatchError(f"The name of a watch has from 1 to {LONGEST_NAME} characters, none of them a control.")
-        if "\x00" in (watch.channel.secret or ""):
-            raise WatchError("A secret has no NUL in it.")
+        if re.search(r"[\x00\ud800-\udfff]", watch.channel.secret or ""):
+            raise WatchError("A secret has no NUL in it, and no half of a character.")
         self._check(watch.channel)
         return replace(watch, rule=watch.rule.checked())
 
