@@ -118,6 +118,23 @@ def test_a_pair_of_which_values_are_not_kept_is_shown_as_estimated_by_whatever_l
         look.told = [one for one in look.told if "409" not in one]  # that is how it learns of it
 
 
+def test_who_goes_on_before_a_pair_is_known_to_be_estimated_is_not_brought_back(
+    browser: Browser, estimated: str
+) -> None:
+    with looking(browser, estimated) as look:
+        page, held = look.open("timeline"), []
+        page.route("**/api/v1/uinds/**", lambda route: held.append(route))  # noqa: PLW0108 - a builtin is no handler
+        with page.expect_request("**/missing*"):
+            page.evaluate("location.hash = '#/pair?dependent=s.visits.user&referenced=s.users.id'")
+        page.evaluate("location.hash = '#/audits'")
+        with page.expect_response("**/api/v1/coefficients/**"):
+            for route in held:
+                route.continue_()
+        expect(page.locator("h1")).to_have_text("Audits")
+        expect(page).to_have_url(re.compile("#/audits$"))
+        look.told = [one for one in look.told if "409" not in one]
+
+
 def test_of_wide_tables_the_columns_are_drawn_that_have_most_in_common(browser: Browser, database_url: str) -> None:
     wide = {AttributeName("shop", "wide", f"c{number:03}"): [f"v{number}"] for number in range(150)}
     wide |= {AttributeName("shop", "wide", "c140"): ["v3", "x"]}

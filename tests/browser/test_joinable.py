@@ -87,6 +87,19 @@ def test_tracked_tables_are_searched(browser: Browser, address: str, database_ur
         assert look.faults() == []
 
 
+def test_a_quote_inside_of_a_name_is_a_character_of_it(browser: Browser, address: str) -> None:
+    """As the service reads it: what is picked is what it is asked for."""
+    with looking(browser, address) as look:
+        page = look.open("joinable")
+        page.get_by_label("A CSV with a header").set_input_files(
+            {"name": "mine.csv", "mimeType": "text/csv", "buffer": b'5" disk,city of 6" disk\n1,berlin\n'}
+        )
+        expect(page.get_by_role("checkbox")).to_have_count(2)
+        page.get_by_label('city of 6" disk').check()
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("section.card").first.locator("h2")).to_contain_text("a.csv")
+
+
 def test_what_the_service_refuses_is_said(browser: Browser, address: str) -> None:
     with looking(browser, address) as look:
         page = look.open("joinable")

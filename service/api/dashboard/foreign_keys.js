@@ -13,14 +13,14 @@ const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graph
 
 const listed = ({ all, cursor }) => path("/api/v1/foreign-keys", { suggested: !all, limit: 50, cursor });
 
-/** Ask for a page; where the candidates were found anew since the one before it, go to the first. */
-async function candidates(parameters) {
+/** Ask for a page; where the candidates were found anew since the one before it, go to the first, if the address is still that of the page. */
+async function candidates(parameters, hash) {
   try {
     return await get(listed(parameters));
   } catch (error) {
     if (!isFoundAnew(error)) throw error;
     const first = { ...parameters, cursor: null };
-    location.replace(to("foreign-keys", first));
+    if (location.hash === hash) location.replace(to("foreign-keys", first));
     return get(listed(first));
   }
 }
@@ -28,10 +28,11 @@ async function candidates(parameters) {
 export const foreignKeys = {
   title: "Foreign keys",
   load: async (parameters) => {
+    const { hash } = location;
     const answers = await getAll({ work: "/api/v1/foreign-keys/refreshes/at-work", refreshes: "/api/v1/foreign-keys/refreshes" });
     const isFound = answers.refreshes.items.some((one) => one.method === "combined");
     const { name, csrf_token: token } = await whoAsks();
-    return { ...answers, page: isFound ? await candidates(parameters) : null, key: token === null ? null : name };
+    return { ...answers, page: isFound ? await candidates(parameters, hash) : null, key: token === null ? null : name };
   },
   show: ({ page, work, key }, parameters, act) => {
     const find = () => act(() => post("/api/v1/foreign-keys/refreshes", {}));

@@ -75,7 +75,7 @@ function header(text) {
   for (let i = Math.max(begin, 0); i < text.length; i += 1) {
     const sign = text[i];
     if (quoted && sign === '"' && text[i + 1] === '"') cell += text[i += 1];
-    else if (sign === '"') quoted = !quoted;
+    else if (sign === '"' && (quoted || cell === "")) quoted = !quoted; // inside of an unquoted cell it is a sign as others
     else if (!quoted && sign === ",") {
       cells.push(cell);
       cell = "";

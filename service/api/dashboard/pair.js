@@ -16,6 +16,7 @@ export const pair = {
   under: "timeline",
   load: async ({ dependent = "", referenced = "", cursor, estimated }) => {
     if (estimated) return ofSketches(dependent, referenced);
+    const { hash } = location;
     const answers = await getAll({
       pair: at(dependent, referenced),
       missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
@@ -24,7 +25,7 @@ export const pair = {
       refreshes: "/api/v1/foreign-keys/refreshes",
     }).catch((error) => {
       if (error.type !== "/docs#values-not-stored") throw error;
-      location.replace(to("pair", { dependent, referenced, estimated: 1 })); // the next look does not ask in vain
+      if (location.hash === hash) location.replace(to("pair", { dependent, referenced, estimated: 1 })); // the next look does not ask in vain
       return ofSketches(dependent, referenced);
     });
     if (answers.estimates) return answers;
