@@ -16,12 +16,17 @@ from service.api.asking import Asked, Asking
 from service.api.asking_corpora import CorpusAsked, CorpusAsking, CorpusPath
 from service.api.problems import documented
 from service.usecases import graph_export, ind_graphs
+from service.usecases.answers import Key, Page
 from service.usecases.graph_export import GraphFormat
 from service.usecases.graph_readers import CorpusGraphReader, TrackedGraphReader
 from service.usecases.ind_graphs import GraphReader, IndGraphs
 
 COMPONENTS = cursors.Cursors("components", "i")
 TABLES = cursors.Cursors("graph_tables", "iii")
+
+# The generation goes before the key of its list, as in other lists of a corpus.
+CORPUS_COMPONENTS = cursors.Cursors("corpus-components", "ii")
+CORPUS_TABLES = cursors.Cursors("corpus-graph-tables", "iiii")
 
 CORPUS_ETAG = ("corpus and generation, quoted", '"1-2"')
 MEDIA_TYPES = {GraphFormat.GRAPHML: "application/graphml+xml", GraphFormat.CSV: "text/csv"}
@@ -34,8 +39,8 @@ class GraphAsking(Protocol):
     def headers(self) -> dict[str, str]:
         """Give the headers that name the answer's version."""
 
-    def reader(self) -> AbstractContextManager[GraphReader]:
-        """Open what the whole answer is computed from."""
+    def reader(self, generation: int | None = None) -> AbstractContextManager[GraphReader]:
+        """Open what the whole answer is computed from: of a corpus a generation, if a page goes on in it."""
 
     def stop_if_known(self) -> None:
         """End here, with 304, when the client has this answer."""
@@ -49,14 +54,29 @@ def graph_routes(
     answered: Callable[..., dict[int | str, Any]],
     paths_question: type[shapes.PathsQuestion] = shapes.PathsQuestion,
     excerpt_question: type[shapes.ExcerptQuestion] = shapes.ExcerptQuestion,
+    component_cursors: cursors.Cursors = COMPONENTS,
+    table_cursors: cursors.Cursors = TABLES,
+    *,
+    in_generations: bool = False,
 ) -> APIRouter:
     """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`.
 
     `name` goes into the routes' names, `answered` describes an answer with its tag, and the two questions say how
-    tables are called.
+    tables are called. Where pages go on in the generation that they began in, cursors begin with it.
     """
     router = APIRouter(prefix=prefix, tags=[tag])
     asked_graph = Annotated[GraphAsking, Depends(asking)]
+
+    def begin(written: cursors.Cursors, cursor: str | None) -> tuple[int | None, Key | None]:
+        """Give the generation that a page goes on in, if there are any, and the key behind which it begins."""
+        key = written.decode(cursor)
+        return (None, key) if key is None or not in_generations else (cast(int, key[0]), key[1:])
+
+    def going_on(page: Page[Any], reader: GraphReader) -> Page[Any]:
+        """Let the next page go on in this one's generation."""
+        if page.next_key is None or not in_generations:
+            return page
+        return Page(page.items, (reader.place[1], *page.next_key))
 
     @router.get(
         "",
@@ -78,11 +98,15 @@ def graph_routes(
         request: Request, asked: asked_graph, question: Annotated[schemas.PageQuestion, Query()]
     ) -> shapes.ComponentsPage:
         """List the connected components, largest first, each with its hub."""
-        after = COMPONENTS.decode(question.cursor)
-        with asked.reader() as reader:
+        generation, after = begin(component_cursors, question.cursor)
+        with asked.reader(generation) as reader:
             asked.stop_if_known()
-            page = ind_graphs.components(_graphs(request).graph(reader), reader, after, question.limit)
-        return shapes.ComponentsPage.listing(COMPONENTS, page, shapes.Component.model_validate, version=reader.place[1])
+            page = going_on(
+                ind_graphs.components(_graphs(request).graph(reader), reader, after, question.limit), reader
+            )
+        return shapes.ComponentsPage.listing(
+            component_cursors, page, shapes.Component.model_validate, version=reader.place[1]
+        )
 
     @router.get(
         "/tables",
@@ -93,13 +117,17 @@ def graph_routes(
         request: Request, asked: asked_graph, question: Annotated[shapes.GraphTablesQuestion, Query()]
     ) -> shapes.GraphTablesPage:
         """List the graph's tables, or those of a component, hubs first: those that share INDs with most others."""
-        after = TABLES.decode(question.cursor)
-        with asked.reader() as reader:
+        generation, after = begin(table_cursors, question.cursor)
+        with asked.reader(generation) as reader:
             graph = _graphs(request).graph(reader)
             ind_graphs.check_component(graph, question.component)
             asked.stop_if_known()
-            page = ind_graphs.tables(graph, reader, question.component, after, question.limit, question.contains)
-        return shapes.GraphTablesPage.listing(TABLES, page, shapes.GraphTable.model_validate, version=reader.place[1])
+            page = going_on(
+                ind_graphs.tables(graph, reader, question.component, after, question.limit, question.contains), reader
+            )
+        return shapes.GraphTablesPage.listing(
+            table_cursors, page, shapes.GraphTable.model_validate, version=reader.place[1]
+        )
 
     @router.get(
         "/excerpt",
@@ -187,7 +215,7 @@ class TrackedAsking:
         return self._asked.headers
 
     @contextmanager
-    def reader(self) -> Iterator[GraphReader]:
+    def reader(self, generation: int | None = None) -> Iterator[GraphReader]:
         """Open the newest version of the state."""
         with self._asked.snapshot() as snapshot:
             yield TrackedGraphReader(snapshot)
@@ -203,7 +231,7 @@ def _graphs(request: Request) -> IndGraphs:
 
 
 class CorpusGraphAsking:
-    """Serve one request about the graph of a corpus' served generation."""
+    """Serve one request about the graph of a generation of a corpus."""
 
     def __init__(self, asked: CorpusAsking, corpus: str) -> None:
         self._asked = asked
@@ -215,9 +243,9 @@ class CorpusGraphAsking:
         return self._asked.headers
 
     @contextmanager
-    def reader(self) -> Iterator[GraphReader]:
-        """Open the served generation."""
-        with self._asked.snapshot(self._corpus, None) as snapshot:
+    def reader(self, generation: int | None = None) -> Iterator[GraphReader]:
+        """Open the served generation, or the one that a page goes on in."""
+        with self._asked.snapshot(self._corpus, generation) as snapshot:
             yield CorpusGraphReader(snapshot)
 
 
@@ -234,4 +262,7 @@ corpus_router = graph_routes(
     partial(examples.answered, etag=CORPUS_ETAG),
     shapes.CorpusPathsQuestion,
     shapes.CorpusExcerptQuestion,
+    CORPUS_COMPONENTS,
+    CORPUS_TABLES,
+    in_generations=True,
 )

@@ -293,10 +293,10 @@ def test_nothing_comes_twice_and_nothing_that_stood_is_left_out(world: World, na
     assert walks, "a single page proves nothing"
 
 
-@pytest.mark.parametrize("path", ["inds", "tables", "tables/t1.csv/columns"])
+@pytest.mark.parametrize("path", ["inds", "tables", "tables/t1.csv/columns", "graph/components", "graph/tables"])
 def test_pages_of_a_corpus_stay_in_their_generation(world: World, path: str) -> None:
     tables = [GivenTable(number, f"t{number}.csv", 2 * number, ["a", "b"]) for number in range(1, 6)]
-    world.lake.refresh({(a, b, 2) for a in range(2, 6) for b in range(6, 9)}, tables)
+    world.lake.refresh({(0, 1, 3)} | {(a, b, 2) for a in range(2, 6) for b in range(6, 9)}, tables)
     listed = Listed(f"corpora/lake/{path}", str)
     whole, _ = world.ask(listed, 1000)
     assert len(whole) > 1
