@@ -281,6 +281,31 @@ def test_a_tab_shows_and_does_nothing_as_another_who_has_logged_in_meanwhile(bro
         look.told.clear()
 
 
+def test_what_became_of_a_deed_is_not_said_to_who_logs_in_next(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        made = {"headers": {"Authorization": "Bearer a key"}, "json": {"name": "bob", "scope": "admin"}}
+        key = httpx.post(f"{address}/api/v1/api-keys", timeout=60, **made).json()["key"]
+        page.goto(f"{address}/#/pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        held: list[Route] = []
+        page.route("**/api/v1/contracts", lambda route: held.append(route))  # noqa: PLW0108 - a builtin is no handler
+        with page.expect_request("**/api/v1/contracts"):
+            page.get_by_role("button", name="Watch it as a contract").press("Enter")
+        page.get_by_role("button", name="Log out").press("Enter")
+        expect(page.get_by_label("Key", exact=True)).to_be_focused()
+        with page.expect_response("**/api/v1/contracts"):
+            held[0].fulfill(status=409, json={"detail": "The salaries are watched already."})
+        page.get_by_label("Key", exact=True).fill(key)
+        page.keyboard.press("Enter")
+        expect(page.locator("#who")).to_have_text("bob: admin")
+        expect(page.locator("h1")).to_contain_text("shop.orders.customer_id")
+        expect(page.get_by_text("The salaries are watched already.")).to_have_count(0)
+        assert all(any(one in told for one in ("401", "409")) for told in look.told)
+        look.told.clear()
+
+
 def test_what_was_done_is_not_said_of_the_pair_that_was_opened_meanwhile(
     browser: Browser, engine: Engine, state: HandMadeState
 ) -> None:

@@ -62,12 +62,12 @@ function open() {
 
 /** Do what a button is for, tell what became of it, and show how it is now. */
 async function act(work, done = null) {
-  const { hash } = location;
+  const { hash } = location, by = greeted;
   try {
     await work();
-    if (location.hash === hash) said = done && message("good", "status", done); // else it would be told of another
+    if (location.hash === hash && greeted === by) said = done && message("good", "status", done); // else it would be told of another
   } catch (error) {
-    said = message("bad", "alert", error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error));
+    if (greeted === by) said = message("bad", "alert", error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error));
   }
   await refresh();
 }
