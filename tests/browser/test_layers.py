@@ -96,6 +96,20 @@ def test_tables_are_counted_by_the_foreign_keys_that_are_drawn_however_many_thes
             }
 
 
+def test_what_was_accepted_of_columns_that_are_followed_no_more_is_not_drawn(browser: Browser, address: str) -> None:
+    """It is kept, and is in no export either; nor is what the last finding said of it."""
+    sides = {"dependent": [["shop", "orders", "customer_id"]], "referenced": [["shop", "gone", "id"]]}
+    found = {"items": [{**sides, "suggested": True}]}
+    with looking(browser, address) as look:
+        page = look.open("graph")
+        for is_stale, count in ((False, 1), (True, 0)):
+            decisions = {"items": [{**sides, "verdict": "accept", "is_stale": is_stale}]}
+            keys = page.evaluate(
+                "async (told) => (await import('/dashboard/layers.js')).known(...told)", [found, decisions, []]
+            )
+            assert len(keys) == count
+
+
 def test_foreign_keys_are_drawn_where_any_are_known_and_show_their_evidence(
     browser: Browser, address: str, database_url: str
 ) -> None:

@@ -59,7 +59,10 @@ export function known(candidates, decisions, declared) {
   const found = new Map((candidates?.items ?? []).map((one) => [keyOf(one), one]));
   const decided = new Map();
   for (const one of decisions?.items ?? []) if (!decided.has(keyOf(one))) decided.set(keyOf(one), one); // newest first
-  for (const [name, one] of decided) found.set(name, { ...(found.get(name) ?? { dependent: one.dependent, referenced: one.referenced }), verdict: one.verdict });
+  for (const [name, one] of decided) {
+    if (one.is_stale) found.delete(name); // its columns are followed no more
+    else found.set(name, { ...(found.get(name) ?? { dependent: one.dependent, referenced: one.referenced }), verdict: one.verdict });
+  }
   const chosen = [...found].filter(([, one]) => one.verdict !== "reject" && (one.suggested || one.verdict === "accept"));
   const keys = new Map([...chosen, ...declared.map((one) => [keyOf(one), { ...(found.get(keyOf(one)) ?? {}), ...one, isDeclared: true }])]);
   return [...keys.values()];
