@@ -21,6 +21,7 @@ from service.store.versions import NEWEST
 from service.store.writer_lock import CONSUMER_NAME
 from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
 
+# Where the data are a role may not see that is no superuser: the view leaves it out, where asking for it is an error.
 SERVER = """
 select current_setting('server_version_num')::int / 10000 as major,
     pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on' as is_read_only,
@@ -30,7 +31,7 @@ select current_setting('server_version_num')::int / 10000 as major,
     (select age(datfrozenxid) from pg_database where datname = current_database()) as xid_age,
     array(select name from pg_settings where name in ('fsync', 'full_page_writes', 'synchronous_commit')
         and setting = 'off') as off,
-    current_setting('data_directory', true) as folder
+    (select setting from pg_settings where name = 'data_directory') as folder
 """
 
 # A transaction holds vacuum back from when it has a snapshot on.

@@ -338,6 +338,21 @@ def test_tables_that_no_vacuum_comes_to_and_a_transaction_that_stays(
     engine.dispose()
 
 
+def test_a_role_that_is_no_superuser_is_told_what_is_there(database_url: str, stream: Stream) -> None:
+    """Where the server's data are is for superusers alone: their disk is left out, and nothing else."""
+    states.execute(database_url, "create role onlooker")
+    try:
+        states.execute(database_url, "grant select on all tables in schema public to onlooker")
+        engine = make_engine(parse_address(database_url).update_query_dict({"options": "-c role=onlooker"}), "test")
+        facts, folder = doctor.read_database(engine)
+        engine.dispose()
+        assert (facts.revision, folder) == (facts.expected, None)
+        assert facts.tables
+    finally:
+        states.execute(database_url, "drop owned by onlooker")
+        states.execute(database_url, "drop role onlooker")
+
+
 def test_a_slot_that_is_gone_and_one_that_nobody_reads(
     database_url: str, followed_url: str, stream: Stream, look: Look
 ) -> None:
