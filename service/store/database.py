@@ -57,9 +57,9 @@ def make_engine(
 
     The message of such an error names host, port and database (never the password) and the way out. A
     connection that is lost in mid-work raises `LostConnectionError` and empties the pool, so that the next
-    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC, and may
-    be idle for any time. For failures of raw cursors (COPY) see `state_error`. Raises `StateError` for an
-    address that is none; connects only when it is used.
+    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC and UTF-8, whatever
+    environment, role or database say, and may be idle for any time. For failures of raw cursors (COPY) see
+    `state_error`. Raises `StateError` for an address that is none; connects only when it is used.
     """
     address = parse_address(url)
     # Compiling a plan costs more than any of our statements gains by it.
@@ -77,6 +77,9 @@ def make_engine(
     connect_args = {
         "application_name": application_name,
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        # Texts are sent as UTF-8, also those inside of a binary COPY, which the server takes for what this says: else
+        # PGCLIENTENCODING, the role or the database may say something else.
+        "client_encoding": "UTF8",
         "options": " ".join(options),
         # A server whose machine vanished is noticed in about a minute: where nothing is said instead of in 2 hours,
         # where a question is on its way, for which nobody keeps a connection alive, instead of in a quarter of an hour.
