@@ -24,6 +24,9 @@ RELEASES_THE_VANISHED = (
 )
 """Let the server notice in a minute, not in 2 hours, that our machine vanished: until then it keeps our locks."""
 
+READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
+"""Let who has waited for a lock see what others committed before they let it go, as who takes one relies on."""
+
 OTHERS_IN_THE_WAY = ("40001", "40P01", "55P03")
 """Codes of statements that others were in the way of: conflicts of snapshots, deadlocks, locks waited for in vain."""
 
@@ -57,13 +60,14 @@ def make_engine(
 
     The message of such an error names host, port and database (never the password) and the way out. A
     connection that is lost in mid-work raises `LostConnectionError` and empties the pool, so that the next
-    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC and UTF-8, whatever
-    environment, role or database say, and may be idle for any time. For failures of raw cursors (COPY) see
-    `state_error`. Raises `StateError` for an address that is none; connects only when it is used.
+    one is new; that all connections stayed in use is a `StateError`, too. Sessions run in UTC and UTF-8, and see what
+    is committed unless they ask for a snapshot, whatever environment, role or database say; they may be idle for any
+    time. For failures of raw cursors (COPY) see `state_error`. Raises `StateError` for an address that is none;
+    connects only when it is used.
     """
     address = parse_address(url)
     # Compiling a plan costs more than any of our statements gains by it.
-    options = ["-c timezone=UTC", "-c jit=off", *RELEASES_THE_VANISHED]
+    options = ["-c timezone=UTC", "-c jit=off", READ_COMMITTED, *RELEASES_THE_VANISHED]
     if statement_timeout_ms is not None:
         options.append(f"-c statement_timeout={statement_timeout_ms}")
     if lock_timeout_ms is not None:

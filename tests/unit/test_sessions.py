@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg2
@@ -32,3 +33,11 @@ def test_texts_are_told_to_be_utf_8(asked: list[dict[str, Any]]) -> None:
     with pytest.raises(StateError):
         begin_connection(engine)
     assert [one["client_encoding"] for one in asked] == ["UTF8", "UTF8"]
+
+
+def test_who_waited_for_a_lock_sees_what_was_committed(asked: list[dict[str, Any]]) -> None:
+    """Where a role or database says `repeatable read`, a batch would not log changes for whom it has waited for."""
+    with pytest.raises(StateError):
+        make_engine("postgresql://me@h/state?options=-c default_transaction_isolation=serializable", "test").connect()
+    *_, last = re.findall(r"-c default_transaction_isolation=(\w+(?:\\ \w+)?)", asked[0]["options"])
+    assert last == r"read\ committed"
