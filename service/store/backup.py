@@ -142,7 +142,8 @@ def restore(
     or damaged, StateError when the state is not empty (and not to be replaced), or when a consumer or a bootstrap is at
     work on it.
     """
-    engine = make_engine(url, RESTORE_NAME)
+    # Whatever bounds statements of the role, those that take long come to their end, also behind the commit.
+    engine = make_engine(url, RESTORE_NAME, statement_timeout_ms=0, idle_timeout_ms=0)
     try:
         with BackupReader(path) as backup:
             require_known(backup.manifest.revision)

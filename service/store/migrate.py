@@ -83,6 +83,8 @@ def _found(connection: Connection) -> str | None:
 def _migrate(database: Database, step: str, revision: str) -> str | None:
     with _connection(database) as connection:
         _require_postgres(connection)
+        # Whatever bounds statements of the role, a migration, and the wait for a restore, take as long as they do.
+        connection.execute(text("set local statement_timeout = 0"))
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
         connection.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT}'"))
         before = _found(connection)
@@ -102,7 +104,7 @@ def _migrate(database: Database, step: str, revision: str) -> str | None:
             getattr(command, step)(config, revision)
         except CommandError as error:
             raise _wrong_revision(connection, _found(connection)) from error
-        connection.execute(text("set local lock_timeout = default"))
+        connection.execute(text("set local lock_timeout = default; set local statement_timeout = default"))
     return before
 
 

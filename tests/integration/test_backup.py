@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg2
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, make_url, text
 
 from service.core.errors import StateError
 from service.store import backup, migrate
@@ -254,6 +254,22 @@ def test_a_command_that_comes_to_migrate_waits_for_the_end_of_a_restore(
         restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
         assert come[0].result(BOUND_SECONDS) == SCHEMA_REVISION
     assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_what_bounds_the_statements_of_a_role_bounds_no_restore(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    name = make_url(empty_database_url).database
+    states.execute(empty_database_url, f"alter database {name} set statement_timeout = '500ms'")
+
+    def upgrades(connection: Connection) -> None:
+        connection.execute(text("select pg_sleep(1)"))
+        migrate.upgrade(connection)
+
+    monkeypatch.setattr(backup, "upgrade", upgrades)
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    assert states.read(empty_database_url) == states.expected(stream.tables)
 
 
 def test_a_restore_says_that_others_are_in_its_way(

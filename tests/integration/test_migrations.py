@@ -25,6 +25,7 @@ from service.core.model import FeedDescription
 from service.store import migrate
 from service.store.database import connect
 from service.store.feeds import put_feed
+from service.store.locks import MIGRATION_LOCK
 from service.store.masking import mask
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
@@ -211,6 +212,18 @@ def test_nothing_is_migrated_under_who_writes_by_the_older_schema(
         assert migrate.upgrade(database_url) == "0022"
         take(older)
         assert migrate.upgrade(database_url) == SCHEMA_REVISION, "beside one of this release there is nothing to do"
+
+
+def test_what_bounds_the_statements_of_a_role_bounds_no_migration(database_url: str) -> None:
+    migrate.downgrade(database_url, "0022")
+    states.execute(database_url, f"alter database {make_url(database_url).database} set statement_timeout = '500ms'")
+    with ThreadPoolExecutor(1) as threads, connect(database_url, "restores") as other, other.cursor() as cursor:
+        cursor.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        migrated = threads.submit(migrate.upgrade, database_url)
+        wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
+        cursor.execute("select pg_sleep(1)")
+        other.rollback()
+        assert migrated.result(BOUND_SECONDS) == "0022"
 
 
 def test_the_revision_of_this_code_is_accepted(database_url: str) -> None:
