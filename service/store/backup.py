@@ -43,7 +43,7 @@ RESTORE_NAME = "subsetd restore"
 # Beside the models: partitions, and what bootstraps and refreshes that are at work (or died) have built so far.
 TABLES = r"""
 select c.relname, c.relkind = 'r' from pg_class c
-where c.relkind in ('r', 'p') and c.relnamespace = current_schema()::regnamespace
+where c.relkind in ('r', 'p') and c.relnamespace = quote_ident(current_schema())::regnamespace
 and (c.relname = any (%s) or c.relname ~ '^(gen_(rec|cluster|sketch)_g|corpus_(ind|change)_l)\d+(_|$)')
 order by pg_table_size(c.oid) desc, 1
 """
@@ -51,7 +51,8 @@ order by pg_table_size(c.oid) desc, 1
 SEQUENCES = """
 select s.relname from pg_class s join pg_depend d on d.objid = s.oid and d.deptype in ('a', 'i')
 join pg_class c on c.oid = d.refobjid
-where s.relkind = 'S' and c.relnamespace = current_schema()::regnamespace and c.relname = any (%s) order by 1
+where s.relkind = 'S' and c.relnamespace = quote_ident(current_schema())::regnamespace and c.relname = any (%s)
+order by 1
 """
 
 HEAD = f"""

@@ -26,7 +26,7 @@ DROP_TIMEOUT = "1s"
 LOAD_TABLES = r"""
 SELECT relname, (regexp_match(relname, '\d+'))[1]::integer AS load_id, relname ~ 'change' AS has_changes, relispartition
 FROM pg_class
-WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace
 AND relname ~ '^corpus_(ind|change)_l\d+(_x\d+)?$'
 """
 

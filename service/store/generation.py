@@ -36,7 +36,8 @@ NOT_READ = -1
 
 REMAINS = r"""
 select relname from pg_class where relkind = 'r' and not relispartition
-and relnamespace = current_schema()::regnamespace and relname ~ '^gen_(rec_g\d+_p\d+|(cluster|sketch)_g\d+)$'
+and relnamespace = quote_ident(current_schema())::regnamespace
+and relname ~ '^gen_(rec_g\d+_p\d+|(cluster|sketch)_g\d+)$'
 """
 """The tables of generations that are not served: of one that is being built, or was by a bootstrap that died."""
 

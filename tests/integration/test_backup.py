@@ -17,8 +17,10 @@ import pytest
 from sqlalchemy import Connection, make_url, text
 
 from service.core.errors import StateError
-from service.store import backup, migrate
+from service.store import backup, corpus_cleaning, migrate
 from service.store.backup import BACKUP_NAME, BackupReport, back_up, restore
+from service.store.database import connect
+from service.store.generation import clear_remains
 from service.store.publication import _take_tables
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import take_writer_lock
@@ -254,6 +256,19 @@ def test_a_command_that_comes_to_migrate_waits_for_the_end_of_a_restore(
         restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
         assert come[0].result(BOUND_SECONDS) == SCHEMA_REVISION
     assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_state_in_a_schema_whose_name_has_capitals_is_found(empty_database_url: str, tmp_path: Path) -> None:
+    states.execute(empty_database_url, 'create schema "MyState"')
+    url = make_url(empty_database_url).update_query_dict({"options": '-c search_path="MyState"'})
+    there = url.render_as_string(hide_password=False)
+    migrate.upgrade(there)
+    with connect(there, "test") as connection:
+        clear_remains(connection)
+    assert corpus_cleaning.clean(there) == []
+    back_up(there, tmp_path / "state.backup")
+    assert restore(there, tmp_path / "state.backup", replace=True, telling=quietly).version == 0
+    assert states.query(there, 'select count(*) from "MyState".state_version') == [(0,)]
 
 
 def test_what_bounds_the_statements_of_a_role_bounds_no_restore(
