@@ -7,6 +7,7 @@ The job's driver calls `begin`, its tasks `copy`, the driver then `build_indexes
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from sqlalchemy import text
 from service.core.errors import DamagedStateError, StateError
 from service.core.group_inds import Inds
 from service.core.records import Int32s
+from service.store.backup import BACKUP_NAME
 from service.store.copy_stream import copy_blocks
 from service.store.corpora import CLAIM, corpus_of, refresh_of
 from service.store.corpus_cleaning import TASK_NAME, clear_remains, load_table, tidy
@@ -39,6 +41,14 @@ REFRESH_NAME = "subsetd corpus refresh"
 
 BLOCK_INDS = 1 << 17
 """INDs that are turned into one block of the COPY stream: 3.4 MB."""
+
+BACKUP_LOOK_SECONDS = 1.0
+"""How often it is looked whether a backup that is waited for has ended."""
+
+IN_USE = """
+SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity a USING (pid) WHERE granted AND relation = to_regclass(%s)
+AND a.datname = current_database() AND application_name = %s)
+"""
 
 _ROW = np.dtype([("fields", ">u2"), *((f"{kind}{i}", ">i4") for i in range(3) for kind in ("length", "value"))])
 
@@ -231,36 +241,69 @@ class Load:
         `changed_columns` on either side, and only such ones; None: all INDs there are. Other INDs stay as they are,
         except those of columns that are no more. `report` is kept with `inds`, `appeared` and `went` added; with it
         lands `joins`, the index of joinable tables of this generation.
-        Raises `StateError` when another generation is served by now, the refresh was ended by others, or somebody keeps
-        the tables in use; then nothing has changed.
+        A backup that has begun since the load was made, and keeps its table in use, is waited for.
+        Raises `StateError` when another generation is served by now, the refresh was ended by others, or somebody else
+        keeps the tables in use; then nothing has changed.
         """
+        faults = list(faults)
         with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
-            try:
-                self._require_own(cursor)
-                old_columns = put_tables(cursor, self.corpus_id, self.generation, tables, gone_tables)
-                if changed_columns is not None:
-                    changed_columns = np.unique(np.concatenate((changed_columns, old_columns))).astype(np.int32)
-                cursor.execute(f"SET LOCAL lock_timeout = '{LANDING_TIMEOUT}'")
-                before = self._inds_before(cursor)
-                appeared, went, attaching = put_inds(
-                    cursor, self.corpus_id, self.refresh_id, self.table, self.served, before, changed_columns
-                )
-                _put_faults(cursor, self.refresh_id, faults)
-                landed = Landed(self.generation, before + appeared - went, appeared, went)
-                if joins is not None:
-                    joins.put(cursor)
-                for statement in attaching:
-                    cursor.execute(statement)
-                self._put_refresh(cursor, landed, report)
-            except psycopg2.errors.LockNotAvailable as error:
-                connection.rollback()
-                raise StateError(
-                    f"The INDs of corpora were kept in use for {LANDING_TIMEOUT}, so the refresh could not land. "
-                    "The generation before is still served: end long sessions on the database, and refresh again."
-                ) from error
+            while True:
+                self._wait_for_backup(connection)
+                try:
+                    landed = self._put(cursor, tables, gone_tables, changed_columns, faults, report, joins)
+                    break
+                except psycopg2.errors.LockNotAvailable as error:
+                    connection.rollback()
+                    if not self._is_backed_up(cursor):  # one that has begun meanwhile
+                        raise StateError(
+                            f"The INDs of corpora were kept in use for {LANDING_TIMEOUT}, so the refresh could not "
+                            "land. The generation before is still served: end long sessions on the database, and "
+                            "refresh again."
+                        ) from error
             connection.commit()
             tidy(connection, self.corpus_id)
         return landed
+
+    def _put(
+        self,
+        cursor: Any,
+        tables: TableVersions,
+        gone_tables: Int32s,
+        changed_columns: Int32s | None,
+        faults: Iterable[CorpusFault],
+        report: Mapping[str, Any],
+        joins: NewIndex | None,
+    ) -> Landed:
+        """Do what `land` does, in the cursor's transaction."""
+        self._require_own(cursor)
+        old_columns = put_tables(cursor, self.corpus_id, self.generation, tables, gone_tables)
+        if changed_columns is not None:
+            changed_columns = np.unique(np.concatenate((changed_columns, old_columns))).astype(np.int32)
+        cursor.execute(f"SET LOCAL lock_timeout = '{LANDING_TIMEOUT}'")
+        before = self._inds_before(cursor)
+        appeared, went, attaching = put_inds(
+            cursor, self.corpus_id, self.refresh_id, self.table, self.served, before, changed_columns
+        )
+        _put_faults(cursor, self.refresh_id, faults)
+        landed = Landed(self.generation, before + appeared - went, appeared, went)
+        if joins is not None:
+            joins.put(cursor)
+        for statement in attaching:
+            cursor.execute(statement)
+        self._put_refresh(cursor, landed, report)
+        return landed
+
+    def _wait_for_backup(self, connection: Any) -> None:
+        """Wait for the end of a backup that keeps the load's table in use, which is to be renamed, or dropped."""
+        with connection.cursor() as cursor:
+            while self._is_backed_up(cursor):
+                connection.rollback()
+                time.sleep(BACKUP_LOOK_SECONDS)
+        connection.rollback()
+
+    def _is_backed_up(self, cursor: Any) -> bool:
+        cursor.execute(IN_USE, (self.table, BACKUP_NAME))
+        return bool(cursor.fetchone()[0])
 
     def _run(self, statement: str) -> None:
         with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:

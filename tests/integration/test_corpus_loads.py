@@ -17,6 +17,7 @@ import pytest
 from service.core.errors import DamagedStateError, NotFoundError, StateError
 from service.core.group_inds import Inds
 from service.store import corpus_cleaning
+from service.store.backup import BACKUP_NAME
 from service.store.corpus_loads import Load, working_on
 from service.store.join_loads import NewIndex
 from service.usecases.corpora import CorpusFault, RefreshState
@@ -244,6 +245,22 @@ def test_what_is_cancelled_while_it_lands_does_not_land(lake: GivenCorpus) -> No
         with pytest.raises(StateError, match=r"cannot land: it is cancelled"):
             landing.result()
     assert served(lake) == sorted(WHOLE)
+
+
+def test_a_backup_that_has_begun_before_a_landing_is_waited_for(
+    lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.store.corpus_loads.LANDING_TIMEOUT", "50ms")
+    monkeypatch.setattr("service.store.corpus_loads.BACKUP_LOOK_SECONDS", 0.05)
+    with working_on(lake.url, lake.queue()), ThreadPoolExecutor() as other:
+        load = lake.load({(0, 1, 5)})
+        with closing(psycopg2.connect(lake.url, application_name=BACKUP_NAME)) as backup, backup.cursor() as cursor:
+            cursor.execute(f"lock table {load.table} in access share mode")
+            landing = other.submit(land, load)
+            with pytest.raises(TimeoutError):
+                landing.result(0.5)
+        landing.result(BOUND_SECONDS)
+    assert served(lake) == [(0, 1, 5)]
 
 
 @pytest.mark.parametrize("changed", [None, np.array([0], np.int32)])
