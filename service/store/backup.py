@@ -30,7 +30,7 @@ from service.store.database import connect, make_engine, parse_address, place, s
 from service.store.embedded import programs
 from service.store.feeds import FORGET_LAG
 from service.store.locks import MIGRATION_LOCK
-from service.store.migrate import LOCK_TIMEOUT, found_revision, is_known, require_known, upgrade
+from service.store.migrate import LOCK_TIMEOUT, found_revision, is_known, require_encoding, require_known, upgrade
 from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
 from service.store.table_base import metadata
@@ -292,6 +292,7 @@ def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:
         (schema,) = cursor.fetchone()
         # Before any table: whoever comes to migrate meanwhile waits for the end, and holds nothing that is needed here.
         cursor.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        require_encoding(connection)
         if schema != manifest.schema:
             raise BackupError(
                 f"The backup's tables are in the schema {manifest.schema}, those of the {where} in {schema}"

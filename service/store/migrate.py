@@ -90,7 +90,9 @@ def _migrate(database: Database, step: str, revision: str) -> str | None:
         before = _found(connection)
         if before == revision:
             return before
-        if before is not None and connection is not database:  # a caller's own connection: who restores is the writer
+        if before is None:
+            require_encoding(connection)
+        elif connection is not database:  # a caller's own connection: who restores is the writer
             keep_writers_away(connection)
         from alembic import command
         from alembic.config import Config
@@ -116,6 +118,17 @@ def _require_postgres(connection: Connection) -> None:
         raise StateError(
             f"The {place(connection.engine.url)} is Postgres {name}, and a state needs {OLDEST_POSTGRES} or later: set "
             "SUBSETD_DATABASE_URL to such a one, or leave it out, and the embedded Postgres is used"
+        )
+
+
+def require_encoding(connection: Connection) -> None:
+    """Raise StateError for a database in which not each value can be stored."""
+    found = connection.scalar(text("select current_setting('server_encoding')"))
+    if found != "UTF8":
+        raise StateError(
+            f"The {place(connection.engine.url)} has the encoding {found}, and a state needs UTF8, which has all "
+            "characters: make a database by `createdb --encoding=UTF8 --locale=C --template=template0 NAME`, and set "
+            "SUBSETD_DATABASE_URL to it"
         )
 
 

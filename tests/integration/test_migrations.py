@@ -245,6 +245,23 @@ def test_a_postgres_that_is_too_old_is_refused_before_anything_is_made(
     assert migrate.found_revision(empty_database_url) is None
 
 
+def test_a_database_in_which_not_each_value_can_be_stored_is_refused(empty_database_url: str) -> None:
+    url = make_url(empty_database_url)
+    name = f"{url.database}_in_ascii"
+    with closing(psycopg2.connect(empty_database_url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute(f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0")
+        try:
+            there = url.set(database=name).render_as_string(hide_password=False)
+            with pytest.raises(
+                StateError, match=r"has the encoding SQL_ASCII, and a state needs UTF8.*: make a database"
+            ):
+                migrate.upgrade(there)
+            assert migrate.found_revision(there) is None
+        finally:
+            cursor.execute(f"drop database {name} with (force)")
+
+
 def test_without_keys_the_state_is_that_of_the_columns(database_url: str) -> None:
     columns = {"orders": ["id", "customer"], "customers": ["id", "name"]}
     rows = {"orders": Counter([("1", "Ada"), ("2", "Ada")]), "customers": Counter([("1", "Ada"), ("2", "Bob")])}
