@@ -91,3 +91,12 @@ def first_line(error: BaseException | None) -> str:
     """Give what an error of a library says, in one line without its full stop, for a message of ours to quote."""
     lines = str(error or "").strip().splitlines()
     return lines[0].strip().rstrip(".") if lines else "no reason was given"
+
+
+def refusal(error: BaseException) -> str:
+    """Give why no connection came about, in one line: what a server said, else why the first address was not reached.
+
+    A host may have several addresses, and at those in front of the server's own nobody may listen.
+    """
+    said = (line for line in str(error).splitlines() if "FATAL:" in line or "no password supplied" in line)
+    return first_line(Exception(next(said, str(error))))

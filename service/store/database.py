@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from sqlalchemy import URL, Engine, ExceptionContext, PoolProxiedConnection, Que
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from service.core.errors import FullDiskError, StateError, first_line
+from service.core.errors import FullDiskError, StateError, first_line, refusal
 
 CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_ARGS = "subsetd_connect_args"
@@ -232,11 +233,11 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
 
 def cannot_connect(error: psycopg2.OperationalError | TimeoutError, url: URL) -> StateError:
     """Say why a server was not reached."""
-    text = "no answer" if isinstance(error, TimeoutError) else first_line(error)
+    text = "no answer" if isinstance(error, TimeoutError) else refusal(error)
     where = place(url)
-    if "does not exist" in text and "database" in text:
+    if re.search(r'FATAL: +database ".*" does not exist', text):
         return StateError(f"There is no {where}; create it with createdb, or correct SUBSETD_DATABASE_URL.")
-    if "password authentication failed" in text or "no pg_hba.conf entry" in text or "no password supplied" in text:
+    if re.search(r'password authentication failed|no pg_hba.conf entry|no password supplied|role ".*" does not', text):
         return StateError(f"The {where} refused the user {url.username!r}: {text}; correct SUBSETD_DATABASE_URL.")
     return StateError(
         f"Cannot reach {where}: {text}. Start the server, or correct SUBSETD_DATABASE_URL; nothing was lost."

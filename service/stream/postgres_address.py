@@ -16,7 +16,7 @@ import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
 from service.core.canonical import POSTGRES_SESSION_SETTINGS
-from service.core.errors import FeedError, first_line
+from service.core.errors import FeedError, refusal
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.core.sql_names import sql_name
 
@@ -131,7 +131,7 @@ class PostgresAddress:
         return connection
 
     def _unreachable(self, error: psycopg2.Error) -> FeedError:
-        text, user = first_line(error), self.parameters.get("user", "the user")
+        text, user = refusal(error), self.parameters.get("user", "the user")
         if "permission denied to start WAL sender" in text or "replication role" in text:
             return FeedError(
                 f"The {self.place} refused replication: {text}. Grant it as a superuser: "

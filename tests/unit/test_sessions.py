@@ -9,7 +9,8 @@ import psycopg2
 import pytest
 
 from service.core.errors import StateError
-from service.store.database import begin_connection, make_engine
+from service.store.database import begin_connection, cannot_connect, make_engine, parse_address
+from service.stream.postgres_address import PostgresAddress, SourceAway
 
 
 @pytest.fixture
@@ -41,3 +42,45 @@ def test_who_waited_for_a_lock_sees_what_was_committed(asked: list[dict[str, Any
         make_engine("postgresql://me@h/state?options=-c default_transaction_isolation=serializable", "test").connect()
     *_, last = re.findall(r"-c default_transaction_isolation=(\w+(?:\\ \w+)?)", asked[0]["options"])
     assert last == r"read\ committed"
+
+
+NOBODY_LISTENS = """connection to server at "localhost" (::1), port 5432 failed: Connection refused
+\tIs the server running on that host and accepting TCP/IP connections?
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'FATAL:  password authentication failed for user "me"\n',
+            "The database 'state' at localhost:5432 refused the user 'me': ",
+        ),
+        ('FATAL:  database "state" does not exist\n', "There is no database 'state' at localhost:5432; create it"),
+        (
+            'FATAL:  role "database" does not exist\n',
+            "The database 'state' at localhost:5432 refused the user 'me': ",
+        ),
+        ("fe_sendauth: no password supplied\n", "The database 'state' at localhost:5432 refused the user 'me': "),
+        ("Connection refused\n", "Cannot reach database 'state' at localhost:5432: connection to "),
+    ],
+)
+@pytest.mark.parametrize("others", ["", NOBODY_LISTENS])
+def test_why_there_is_no_connection_is_what_the_server_says(others: str, said: str, told: str) -> None:
+    """Of several addresses of a host the first ones may be none of the server's."""
+    error = psycopg2.OperationalError(
+        f'{others}connection to server at "database" (127.0.0.1), port 5432 failed: {said}'
+    )
+    found = str(cannot_connect(error, parse_address("postgresql://me@localhost/state")))
+    assert found.startswith(told)
+    assert said.strip() in found or "There is no database" in found
+
+
+def test_a_source_that_refuses_the_user_is_not_away() -> None:
+    error = psycopg2.OperationalError(
+        f'{NOBODY_LISTENS}connection to server at "h" (127.0.0.1), port 5432 failed: '
+        'FATAL:  password authentication failed for user "me"\n'
+    )
+    found = PostgresAddress("shop", {"host": "h", "user": "me"})._unreachable(error)
+    assert not isinstance(found, SourceAway)
+    assert "refused the user 'me'" in str(found)
