@@ -63,10 +63,12 @@ select slot_name, database, active, wal_status,
 from pg_replication_slots where slot_type = 'logical' and database = current_database() order by 1
 """
 
+# Tables are found by their names in the catalog: a cast of a name is refused where the role may not use the schema.
 PUBLICATIONS = """
 select p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, t.schemaname, t.tablename,
-    exists (select from pg_publication_rel r where r.prpubid = p.oid
-        and r.prrelid = format('%I.%I', t.schemaname, t.tablename)::regclass
+    exists (select from pg_publication_rel r join pg_class c on c.oid = r.prrelid
+        join pg_namespace n on n.oid = c.relnamespace
+        where r.prpubid = p.oid and (n.nspname, c.relname) = (t.schemaname, t.tablename)
         and (to_jsonb(r) ->> 'prattrs' is not null or to_jsonb(r) ->> 'prqual' is not null)),
     coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's', coalesce((to_jsonb(p) ->> 'pubviaroot')::boolean, false)
 from pg_publication p left join pg_publication_tables t using (pubname) order by 1

@@ -11,6 +11,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from service.cli import app
@@ -317,6 +318,21 @@ def test_facts_of_a_real_postgres(postgres_server) -> None:
         frozenset({("public", "whole"), ("public", "keyed")}),
         frozenset({("public", "whole")}),
     )
+
+
+def test_publications_of_schemas_that_the_role_may_not_use_are_looked_at(postgres_server) -> None:
+    with fresh_database(postgres_server, "template0") as url:
+        states.execute(
+            url,
+            "create schema secret; create table secret.t (id integer primary key); "
+            "create publication of_others for table secret.t; create role onlooker",
+        )
+        try:
+            as_onlooker = make_url(url).update_query_dict({"options": "-c role=onlooker"})
+            (publication,) = read_source_facts(as_onlooker.render_as_string(hide_password=False)).publications
+            assert publication.tables == {("secret", "t")}
+        finally:
+            states.execute(url, "drop role onlooker")
 
 
 def test_names_of_standbys_that_a_feed_has_are_told(postgres_server) -> None:
