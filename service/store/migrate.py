@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, text
+from sqlalchemy.exc import ProgrammingError
 
-from service.core.errors import StateError
+from service.core.errors import StateError, first_line
 from service.store.database import OthersInTheWayError, make_engine, place
 from service.store.locks import MIGRATION_LOCK
 from service.store.tables import SCHEMA_REVISION
@@ -22,6 +23,7 @@ LOCK_TIMEOUT = "30s"
 
 LOCK_NOT_AVAILABLE = "55P03"
 DEADLOCK = "40P01"
+DUPLICATE_TABLE = "42P07"
 
 OLDEST_POSTGRES = 15
 """The first one with MERGE, by which each batch is stored."""
@@ -106,6 +108,13 @@ def _migrate(database: Database, step: str, revision: str) -> str | None:
             getattr(command, step)(config, revision)
         except CommandError as error:
             raise _wrong_revision(connection, _found(connection)) from error
+        except ProgrammingError as error:
+            if getattr(error.orig, "pgcode", None) != DUPLICATE_TABLE:
+                raise
+            raise StateError(
+                f"The {place(connection.engine.url)} has tables of others with names that the state's have "
+                f"({first_line(error.orig)}); nothing was made: set SUBSETD_DATABASE_URL to a database of its own"
+            ) from error
         connection.execute(text("set local lock_timeout = default; set local statement_timeout = default"))
     return before
 

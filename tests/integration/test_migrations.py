@@ -262,6 +262,14 @@ def test_a_database_in_which_not_each_value_can_be_stored_is_refused(empty_datab
             cursor.execute(f"drop database {name} with (force)")
 
 
+def test_tables_of_others_that_have_names_of_the_states_stay_as_they_are(empty_database_url: str) -> None:
+    states.execute(empty_database_url, "create table audit (id integer)")
+    with pytest.raises(StateError, match=r"\(relation \"audit\" already exists\); nothing was made: set SUBSETD_"):
+        migrate.upgrade(empty_database_url)
+    assert migrate.found_revision(empty_database_url) is None
+    assert states.query(empty_database_url, "select count(*) from audit") == [(0,)]
+
+
 def test_without_keys_the_state_is_that_of_the_columns(database_url: str) -> None:
     columns = {"orders": ["id", "customer"], "customers": ["id", "name"]}
     rows = {"orders": Counter([("1", "Ada"), ("2", "Ada")]), "customers": Counter([("1", "Ada"), ("2", "Bob")])}
