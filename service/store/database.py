@@ -239,6 +239,11 @@ def cannot_connect(error: psycopg2.OperationalError | TimeoutError, url: URL) ->
         return StateError(f"There is no {where}; create it with createdb, or correct SUBSETD_DATABASE_URL.")
     if re.search(r'password authentication failed|no pg_hba.conf entry|no password supplied|role ".*" does not', text):
         return StateError(f"The {where} refused the user {url.username!r}: {text}; correct SUBSETD_DATABASE_URL.")
+    if "unsupported startup parameter" in text:  # as PgBouncer says
+        return StateError(
+            f"The {where} is a pooler's ({text}), which shares sessions out, and with them the lock of the state's one "
+            "writer: set SUBSETD_DATABASE_URL to the address of Postgres itself."
+        )
     return StateError(
         f"Cannot reach {where}: {text}. Start the server, or correct SUBSETD_DATABASE_URL; nothing was lost."
     )

@@ -62,6 +62,10 @@ NOBODY_LISTENS = """connection to server at "localhost" (::1), port 5432 failed:
             "The database 'state' at localhost:5432 refused the user 'me': ",
         ),
         ("fe_sendauth: no password supplied\n", "The database 'state' at localhost:5432 refused the user 'me': "),
+        (
+            "FATAL:  unsupported startup parameter: options\n",
+            "The database 'state' at localhost:5432 is a pooler's (connection to ",
+        ),
         ("Connection refused\n", "Cannot reach database 'state' at localhost:5432: connection to "),
     ],
 )
