@@ -18,7 +18,7 @@ import numpy as np
 import psycopg2
 from numpy.typing import NDArray
 
-from service.core.errors import StateError
+from service.core.errors import StateError, first_line
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
 from service.store import versions
@@ -40,6 +40,15 @@ and relnamespace = quote_ident(current_schema())::regnamespace
 and relname ~ '^gen_(rec_g\d+_p\d+|(cluster|sketch)_g\d+)$'
 """
 """The tables of generations that are not served: of one that is being built, or was by a bootstrap that died."""
+
+
+SURELY_SHORT = 1500
+"""Bytes of a column's name that go into an index with those of its table: 2,704 do."""
+
+NAMED = """
+CREATE TEMPORARY TABLE named (schema_name text, table_name text, column_name text,
+    UNIQUE (schema_name, table_name, column_name)) ON COMMIT DROP
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +222,9 @@ def assign_attribute_ids(
 
     A name that the source has, or had once, keeps its id; others get new ids, never one that history speaks of. With
     `leaves_stale` attributes that are not kept current stay as they are: NOT_READ stands for their names.
-    Raises StateError for a table that another source has.
+    Raises StateError for a table that another source has, and for a name that is too long.
     """
+    require_names(connection, [name for name, parts in names if parts is None])
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name, a.dropped_version IS NULL, "
@@ -254,6 +264,33 @@ def assign_attribute_ids(
         if is_live and not is_left and owner == source_name
     ]
     return ids, replaced
+
+
+def require_names(connection: Any, names: Sequence[AttributeName]) -> None:
+    """Raise StateError for a column whose name does not go into the index of names, as it would at the bootstrap's end.
+
+    How many bytes do depends on how far Postgres can compress them.
+    """
+    with connection.cursor() as cursor:
+        for name in names:
+            if len(name.column.encode()) < SURELY_SHORT:
+                continue
+            try:
+                cursor.execute(NAMED)
+                cursor.execute("INSERT INTO named VALUES (%s, %s, %s)", name)
+            except psycopg2.errors.ProgramLimitExceeded as error:
+                raise StateError(
+                    f"The column {name.column[:40]!r}... of {name.schema}.{name.table}: {told_too_long(error)}. Rename "
+                    "it in the source, or leave the table out with --exclude; CSV files without a header want "
+                    "--no-header."
+                ) from error
+            finally:
+                connection.rollback()
+
+
+def told_too_long(error: psycopg2.Error) -> str:
+    """Say that a name is too long to be found by."""
+    return f"its name is too long for the state to find it by ({first_line(error)})"
 
 
 def last_attribute_id(connection: Any) -> int:

@@ -7,12 +7,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.core.errors import NotFoundError, StateError
+import psycopg2.errors
+
+from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift, Since, Table, slot_feed
 from service.core.retyping import UNTYPED, keeps_texts, shows_other_type
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, histograms, row_images, sketches
 from service.store.database import connect
+from service.store.generation import told_too_long
 from service.store.shown_values import shown_of_source
 from service.store.versions import tell_version
 from service.store.writer_lock import releasing_locks, take_writer_lock
@@ -56,8 +59,15 @@ def read_known(cursor: Any) -> list[KnownColumn]:
 def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
     """Write what the change of a table's columns means, and name those that are stale now; commits nothing.
 
-    Raises RecordError when the state knows all of it already.
+    Raises RecordError when the state knows all of it already, and for a name that no state can hold.
     """
+    try:
+        return _write_drift(cursor, drift, feed)
+    except psycopg2.errors.ProgramLimitExceeded as error:
+        raise RecordError(f"{drift}: {told_too_long(error)}; give the column another name at the source") from error
+
+
+def _write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
     table = drift.table
     cursor.execute(KNOWN + " and parts is null and schema_name = %s and table_name = %s", (table.schema, table.name))
     known = {row[0]: KnownColumn(*row) for row in cursor}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shlex
+import string
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -17,7 +19,8 @@ from service.cli import app
 from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import AttributeName, SchemaDrift
 from service.feed_wiring import drop_attributes
-from service.store.generation import NewAttribute
+from service.store.database import connect
+from service.store.generation import NewAttribute, NewName, assign_attribute_ids
 from service.store.publication import _put_attributes
 from service.store.schema_changes import rename
 from service.store.writer import PostgresWriter
@@ -153,6 +156,24 @@ def test_a_default_that_was_never_sent_poisons_nothing(database_url: str, stream
     found, wanted = states.read(database_url), states.expected(stream.tables)
     for name in ("s.orders.id", "s.orders.customer", "s.customers.id"):
         assert found.counters[name] == wanted.counters[name]
+
+
+def test_a_column_whose_name_no_index_takes_is_a_bad_record(database_url: str, stream: Stream) -> None:
+    """Postgres compresses what it can, as a question of a survey; what it cannot is random here."""
+    name = "".join(random.Random(1).choices(string.ascii_letters, k=4000))
+    with connect(database_url, "test") as connection, pytest.raises(StateError, match=r"too long.*--no-header"):
+        assign_attribute_ids(connection, "more", [NewName(AttributeName("s", "long", name))])
+    with connect(database_url, "test") as connection:
+        asked = [NewName(AttributeName("s", "long", name[:1600])), NewName(AttributeName("s", "long", 100 * name[:40]))]
+        assert len(assign_attribute_ids(connection, "more", asked)[0]) == 2
+    stream.append("customers", None, ["7", "Eve"])
+    alter(stream, "orders", ["id", "customer", name], lambda row: (*row, None))
+    at = stream.end()
+    stream.append("orders", None, ["13", "1", "x"])
+    with pytest.raises(RecordError, match=rf"offset {at}: .*its name is too long for the state to find it by"):
+        consume(database_url, stream)
+    totals = consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    assert (totals.dead, kinds(database_url)) == (1, ["bootstrap", "batch", "batch"])
 
 
 def test_a_record_that_is_wrong_is_blamed_although_a_default_is_there_too(database_url: str, stream: Stream) -> None:
