@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,9 @@ SETTINGS = (
     "published", "store_values",
 )  # fmt: skip
 """Options that decide what a source holds; the state keeps them with it."""
+
+LEFT_OUT = (".", "_")
+"""What names of files and folders begin with that are of no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,23 +282,22 @@ def find_file_system(location: str, hadoop: HadoopSettings | None = None) -> tup
 def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) -> dict[str, list[pafs.FileInfo]]:
     """List the files of each table under `root`: a file is a table, a sub-folder is a table of part files.
 
-    Names that start with a dot or an underscore (Spark's `_SUCCESS`) are left out.
+    Names that start with a dot or an underscore (Spark's `_SUCCESS` and `_temporary`) are left out, at any depth.
     """
 
     def is_table_file(info: pafs.FileInfo) -> bool:
         name = info.base_name.lower()
-        return info.type == pafs.FileType.File and name.endswith(tuple(endings)) and name[0] not in "._"
+        return info.type == pafs.FileType.File and name.endswith(tuple(endings)) and not name.startswith(LEFT_OUT)
 
     top = filesystem.get_file_info(root)
     if top.type == pafs.FileType.File:
         return {_stem(top.base_name, endings): [top]} if is_table_file(top) else {}
     tables: dict[str, list[pafs.FileInfo]] = {}
-    for info in sorted(_list(filesystem, root, recursive=False), key=lambda i: i.path):
+    for info in sorted(_list(filesystem, root), key=lambda i: i.path):
         if is_table_file(info):
             name, files = _stem(info.base_name, endings), [info]
-        elif info.type == pafs.FileType.Directory and info.base_name[0] not in "._":
-            parts = _list(filesystem, info.path, recursive=True)
-            files = sorted(filter(is_table_file, parts), key=lambda i: i.path)
+        elif info.type == pafs.FileType.Directory and not info.base_name.startswith(LEFT_OUT):
+            files = sorted(filter(is_table_file, _parts(filesystem, info.path)), key=lambda i: i.path)
             name = _stem(info.base_name, endings)  # Spark writes folders named like files
             if not files:
                 continue
@@ -308,11 +311,46 @@ def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) 
     return tables
 
 
-def _list(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[pafs.FileInfo]:
+def _parts(filesystem: pafs.FileSystem, folder: str) -> Iterator[pafs.FileInfo]:
+    """List what is below a table's folder, but for names that are left out, and what is below these.
+
+    Arrow would follow a link that leads back as often as the system lets it, and give each file so many times.
+    """
+    if not isinstance(filesystem, pafs.LocalFileSystem):  # which have no links, and list all at once fast
+        for info in _list(filesystem, folder, recursive=True):
+            if not any(name.startswith(LEFT_OUT) for name in info.path[len(folder) :].split("/")):
+                yield info
+        return
+    folders: list[tuple[str, tuple[tuple[int, int], ...]]] = [(folder, ())]
+    while folders:
+        current, above = folders.pop()
+        try:
+            about = os.stat(current)
+        except OSError as error:
+            raise SourceError(f"{current}: the folder cannot be listed: {error}.") from error
+        here = about.st_dev, about.st_ino
+        if here in above:
+            raise SourceError(f"{current}: the folder is, by a link, one it is in. Remove the link.")
+        for info in _list(filesystem, current):
+            if info.base_name.startswith(LEFT_OUT):
+                continue
+            if info.type == pafs.FileType.Directory:
+                folders.append((info.path, (*above, here)))
+            else:
+                yield info
+
+
+def _list(filesystem: pafs.FileSystem, folder: str, recursive: bool = False) -> list[pafs.FileInfo]:
     try:
-        return filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))  # type: ignore[no-any-return]
+        found: list[pafs.FileInfo] = filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))
+        for info in found:
+            info.path  # noqa: B018  (it is decoded here)
     except OSError as error:
         raise SourceError(f"{folder}: the folder cannot be listed: {error}.") from error
+    except UnicodeDecodeError as error:
+        shown = bytes(error.object).decode(errors="replace")
+        raise SourceError(f"{shown}: its name is no UTF-8. Give it another.") from error
+    return found
 
 
 def _stem(name: str, endings: Iterable[str]) -> str:
