@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from service.core.errors import FeedAwayError
 from service.core.model import RawRecord, StoredPosition
 from service.stream.kafka_address import open_topics, parse_kafka
 from service.stream.kafka_feed import KafkaFeed
@@ -112,8 +113,11 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_offsets({**from_offsets(start), **ends})
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the stream end where the topics end now."""
+        """Let the stream end where the topics end now; raise FeedAwayError where nobody tells."""
         self._last = self._look()
+        if not self._last:
+            with telling_errors():
+                raise FeedAwayError("no broker tells where the topics end; start it, and again")
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Give a range for each partition that has one: what is in one is screened in its order, by one task."""
@@ -159,7 +163,10 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._feed.rest()
         lag = self._feed.lag()
         if lag is not None:
-            self._ends = {place: at + lag[place] for place, at in self._feed.positions().items()}
+            # A broker that has just come back may not know all topics yet: one that it does not tell of has no end, as
+            # the feed's own place, from which nothing is polled here, may be far behind what was read since.
+            begins = ((place, at) for place, at in self._feed.positions().items() if place[0] not in self._feed.gone)
+            self._ends = {place: at + lag[place] for place, at in begins}
         self._looks_at = time.monotonic() + LOOK_SECONDS
         return self._ends
 

@@ -138,6 +138,11 @@ class KafkaFeed:
             self.committed({})
         return records
 
+    @property
+    def gone(self) -> Collection[str]:
+        """Name topics that were followed by the prefix, and of which the broker does not tell now; it may again."""
+        return self._gone
+
     def positions(self) -> dict[tuple[str, int], int]:
         """Give the next offset of each partition after the last poll, the broker's own markers passed over."""
         return dict(self._positions)
