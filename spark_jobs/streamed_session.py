@@ -175,6 +175,8 @@ class StreamedSession(Session):
         """Whether some shards have applied what a session is to take."""
         self._has_given = False
         """Whether the shards were given a batch: the one before the next is the last that each has."""
+        self._streamed: set[str] = set()
+        """Topics that micro-batches were of."""
         self._pending: list[_Pending] = []
         self._concluded = dict(self._positions)
         """Where what is concluded ends: of markers alone nothing is stored, and the next batch begins before them."""
@@ -283,11 +285,8 @@ class StreamedSession(Session):
             self.rested = 0.0  # there is something to be stored: while a stream begins nothing rests
 
     def _start(self, until_end: bool) -> StreamingQuery:
-        feed, stream = self._feed, self._stream
-        begun = feed.positions()
-        topics = {topic for topic, _ in begun}
-        begun |= {place: at for place, at in self._stands().items() if place[0] in topics}
-        plan = plan_of(stream.address, begun, feed.describe().topic_ids, stream.most_records, stream.range_bytes)
+        stream, topic_ids = self._stream, self._feed.describe().topic_ids
+        plan = plan_of(stream.address, self._begins(), topic_ids, stream.most_records, stream.range_bytes)
         register(stream.spark, ChangesDataSource)
         writing = stream.spark.readStream.format(FORMAT).option("plan", plan).load().writeStream
         checkpoint = stream.checkpoint
@@ -299,6 +298,15 @@ class StreamedSession(Session):
             stream.has_begun = True
         writing = writing.foreachBatch(self._micro_batch).option("checkpointLocation", checkpoint)
         return (writing.trigger(availableNow=True) if until_end else writing.trigger(processingTime=TRIGGER)).start()
+
+    def _begins(self) -> Positions:
+        """Say where a stream begins: of the feed's topics alone, as the state may stand in others of its cluster.
+
+        A new topic may be known to the planner of the stream before, and by its micro-batches, earlier than here.
+        """
+        begun = self._feed.positions()
+        topics = {topic for topic, _ in begun} | self._streamed
+        return begun | {place: at for place, at in self._stands().items() if place[0] in topics}
 
     def _micro_batch(self, frame: Any, _: int) -> None:
         """Take a micro-batch, on a thread of Spark's; `follow` tells what befalls it."""
@@ -322,6 +330,7 @@ class StreamedSession(Session):
         with timed(seconds, "spark"):
             done = self._run(frame)
         facts = done.facts
+        self._streamed |= {topic for topic, _ in facts.ends}
         seconds["net (processor)"] = sum(one.seconds for one in facts.ranges)
         seconds["apply (processor)"] = sum(done.seconds)
         seconds["slowest shard (processor)"] = max(done.seconds, default=0.0)
