@@ -188,6 +188,10 @@ class CsvReader:
         try:
             with self.filesystem.open_input_file(path) as file:
                 length = (file.size() if end is None else min(end, file.size())) - start
+                if length < 0:
+                    raise SourceError(
+                        f"{path}: the file became shorter while it was read. Bootstrap it when it is at rest."
+                    )
                 if start:
                     file.seek(start)
                 return file.read_buffer(length) if start or end is None or length > 1 << 20 else file.read(length)

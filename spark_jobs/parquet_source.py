@@ -19,6 +19,7 @@ from spark_jobs.sources import (
     SourceTable,
     Split,
     find_file_system,
+    require_unchanged,
     table_files,
     unique_names,
 )
@@ -75,6 +76,10 @@ class ParquetReader:
         part: RowGroups = split.detail
         batches: list[pa.RecordBatch] = []
         with self.open(part.path) as file:
+            if part.end > file.num_row_groups:
+                raise SourceError(
+                    f"{part.path}: it was written anew while it was read. Bootstrap it when it is at rest."
+                )
             try:
                 rows = batch_rows([file.metadata.row_group(number) for number in range(part.first, part.end)])
                 for batch in file.iter_batches(rows, row_groups=range(part.first, part.end), use_threads=False):
@@ -129,7 +134,8 @@ class ParquetSource:
         return self._reader
 
     def confirm(self) -> None:
-        """Take what was read as it is."""
+        """Raise SourceError when a file was written anew: columns may lie elsewhere, and rows have been left out."""
+        require_unchanged(self.location, ENDINGS, (file for files in self.files for file in files))
 
     def close(self) -> None:
         """Hold nothing open."""

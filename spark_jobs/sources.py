@@ -19,6 +19,7 @@ from service.core.tuples import TUPLE_TYPE, tuple_name
 from service.store.feed_start import FeedStart
 from service.store.keys import TrackedKey
 from service.store.source_constraints import UNCONSTRAINED, Constraints
+from service.store.source_reader import NOTHING_STORED
 from service.usecases.register_corpora import has_key
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
@@ -309,6 +310,22 @@ def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) 
             )
         tables[name] = files
     return tables
+
+
+def require_unchanged(location: str, endings: Iterable[str], files: Iterable[pafs.FileInfo]) -> None:
+    """Raise SourceError where files are not as they were listed: what was read of them may be of two moments."""
+    now = {
+        info.path: (info.size, info.mtime_ns)
+        for of_table in table_files(*find_file_system(location), endings).values()
+        for info in of_table
+    }
+    changed = sorted(info.path for info in files if now.get(info.path) != (info.size, info.mtime_ns))
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise SourceError(
+            f"{', '.join(changed[:3])}{more}: changed since the files were listed, so that what was read may be of two "
+            f"moments. {NOTHING_STORED}: run the same command again when they are at rest."
+        )
 
 
 def _parts(filesystem: pafs.FileSystem, folder: str) -> Iterator[pafs.FileInfo]:

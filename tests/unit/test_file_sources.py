@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from service.core.errors import SourceError
-from spark_jobs.sources import Options, Source, open_source
+from spark_jobs.sources import Options, Source, Split, open_source
 
 
-def rows_of(source: Source) -> dict[str, int]:
+def splits_of(source: Source, target: int = 1 << 20) -> Sequence[Split]:
+    return source.splits(target, lambda function, items: list(map(function, items)))
+
+
+def rows_of(source: Source, splits: Sequence[Split] | None = None) -> dict[str, int]:
     """Read a source whole; give the rows of each table."""
     rows = {table.name: 0 for table in source.tables()}
-    for split in source.splits(1 << 20, lambda function, items: list(map(function, items))):
+    for split in splits or splits_of(source):
         for table in source.reader().read(split):
             rows[source.tables()[split.table].name] += len(table)
     return rows
@@ -54,3 +61,31 @@ def test_a_name_that_is_no_utf_8_is_refused_by_name(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")).write_text("x\n1\n")
     with pytest.raises(SourceError, match=r"caf�\.csv: its name is no UTF-8"):
         open_source(Options(str(tmp_path), "s"))
+
+
+@pytest.mark.parametrize("groups", [100, 5])
+def test_parquet_that_is_written_anew_while_it_is_read_is_refused(tmp_path: Path, groups: int) -> None:
+    file, numbers = tmp_path / "t.parquet", list(range(100))
+    pq.write_table(pa.table({"id": numbers, "ref": numbers[::-1]}), file, row_group_size=10)
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = splits_of(source, 100)
+    assert rows_of(source, splits) == {"t": 100}
+    source.confirm()
+    pq.write_table(pa.table({"ref": numbers[::-1], "id": numbers}), file, row_group_size=groups)
+    with pytest.raises(SourceError, match=r"t\.parquet: changed since the files were listed.* at rest"):
+        source.confirm()
+    if groups == 100:
+        with pytest.raises(SourceError, match=r"t\.parquet: it was written anew while it was read\..* at rest"):
+            rows_of(source, splits)
+
+
+def test_csv_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a long name,y\n" + 1000 * "1,2\n")
+    source = open_source(Options(str(tmp_path), "s"))
+    whole, cut = splits_of(source), splits_of(source, 1000)
+    (tmp_path / "t.csv").write_text("x,y\n")
+    for splits in (whole, *([one] for one in cut)):
+        with pytest.raises(SourceError, match=r"t\.csv: the file became shorter while it was read\. .* at rest"):
+            rows_of(source, splits)
+    with pytest.raises(SourceError, match=r"t\.csv: the file became shorter while it was read\."):
+        splits_of(source, 1000)
