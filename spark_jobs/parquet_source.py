@@ -158,8 +158,11 @@ class ParquetSource:
         first: pa.Schema | None = None
         for info in files:
             with self._reader.open(info.path) as file:
-                found = file.schema_arrow.remove_metadata()
-                if first is not None and not found.equals(first):
+                found = file.schema_arrow
+                if any("\0" in column for column in found.names):
+                    raise SourceError(f"{info.path}: the name of a column has a NUL character. Give it another.")
+                # Whether a column may be NULL is no difference: a part may have been written before it might.
+                if first is not None and (found.names, found.types) != (first.names, first.types):
                     raise SourceError(
                         f"{info.path}: its columns or their types differ from those of {files[0].path}, another part "
                         f"of the table {schema}.{name}. Parts of a table must be alike: move the file elsewhere."

@@ -89,3 +89,20 @@ def test_csv_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path) ->
             rows_of(source, splits)
     with pytest.raises(SourceError, match=r"t\.csv: the file became shorter while it was read\."):
         splits_of(source, 1000)
+
+
+def test_parts_of_parquet_may_differ_in_which_columns_may_be_null(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    for name, nullable, values in (("1", False, [1]), ("2", True, [None, 2])):
+        schema = pa.schema([pa.field("x", pa.int64(), nullable)])
+        pq.write_table(pa.table([pa.array(values, pa.int64())], schema), tmp_path / "t" / f"{name}.parquet")
+    assert rows_of(open_source(Options(str(tmp_path), "s"))) == {"t": 3}
+    pq.write_table(pa.table({"x": ["3"]}), tmp_path / "t" / "3.parquet")
+    with pytest.raises(SourceError, match=r"3\.parquet: its columns or their types differ"):
+        open_source(Options(str(tmp_path), "s"))
+
+
+def test_a_column_of_parquet_with_a_nul_in_its_name_is_refused_at_once(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a\0b": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: the name of a column has a NUL character"):
+        open_source(Options(str(tmp_path), "s"))
