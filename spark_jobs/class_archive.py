@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -35,12 +36,15 @@ raise SystemExit(gateway.proc.wait())
 
 
 def archive_options(java: JavaRuntime) -> str:
-    """Give the options, if any, for a Spark driver that use the archive or, in the job for it, make one."""
+    """Give the options, if any, for a Spark driver that use the archive or, in the job for it, make one.
+
+    They are quoted as a shell wants them, and Spark.
+    """
     making = os.environ.get(MAKING)
     if making:
-        return f"-XX:ArchiveClassesAtExit={making} -Xlog:cds*=off"
+        return f"{shlex.quote(f'-XX:ArchiveClassesAtExit={making}')} -Xlog:cds*=off"
     archive = _found(java)
-    return f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off" if archive else ""
+    return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} -Xlog:cds*=off" if archive else ""
 
 
 def make_archive() -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from pyspark.util import PythonEvalType
 
 from service.core.errors import SourceError
 from spark_jobs.class_archive import archive_options
-from spark_jobs.java_runtime import find_java, said_by_java
+from spark_jobs.java_runtime import JavaRuntime, find_java, said_by_java
 from spark_jobs.job_folder import SOCKET_PATH_BYTES, job_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -136,8 +137,7 @@ def _quieten(server: Any) -> None:
 def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
-    options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
-    options += f" -Dlog4j2.configurationFile={_logging_file(log_level)} {archive_options(java)}"
+    options = _java_options(java, log_level)
     conf.set("spark.driver.memory", driver_memory).set("spark.driver.extraJavaOptions", options)
     conf.set("spark.ui.showConsoleProgress", "false")  # which is on by itself where Python starts Spark
     try:
@@ -151,6 +151,13 @@ def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:
             f"Spark had started; what it said stands above. Set JAVA_HOME to another Java 17 or 21, or give less "
             f"memory: --driver-memory"
         ) from error
+
+
+def _java_options(java: JavaRuntime, log_level: str) -> str:
+    """Give the driver's options, which Spark takes apart as a shell would: a path may have a space."""
+    options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
+    logging = shlex.quote(f"-Dlog4j2.configurationFile={_logging_file(log_level)}")
+    return f"{options} {logging} {archive_options(java)}"
 
 
 def submitted_master() -> str | None:
