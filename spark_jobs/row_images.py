@@ -27,6 +27,8 @@ _OF_ARRAYS = '["\\\\\t\n\r]'
 def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[list[SourceTable], list[str]]:
     """Say of each table whether its rows are kept, as `--row-images` and `--key` want it; with what to warn of.
 
+    A key of a name without a schema is that of all tables of this name that have none of their own.
+
     By itself (`auto`) a table of Postgres gets images unless it has REPLICA IDENTITY FULL, a table of files when its
     key is given, any other when its source asks for it. A check keeps none, and tells rows apart as the state does.
     Raises SourceError for a key that the table does not have, for a table without a key where images are wanted, and
@@ -53,7 +55,7 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
     chosen, warnings = [], []
     for found in tables:
         table = found
-        columns = given.pop(str(table), given.pop(table.name, None))
+        columns = given.get(str(table), given.get(table.name))
         if columns is not None:
             unknown = [column for column in columns if column not in dict(table.columns)]
             if unknown:
@@ -89,8 +91,9 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
                 f"refused. Run on the source: ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
             )
         chosen.append(replace(table, row_images=is_wanted))
-    if given:
-        raise SourceError(f"--key {next(iter(given))}: the source has no such table.")
+    unknown_tables = given.keys() - {name for table in tables for name in (str(table), table.name)}
+    if unknown_tables:
+        raise SourceError(f"--key {min(unknown_tables)}: the source has no such table.")
     return chosen, warnings
 
 
