@@ -236,7 +236,7 @@ class TableDecoder:
     def refuse_half_tuples(self, unknown: Set[int], before: Sequence[object], after: Sequence[object]) -> None:
         """Raise RecordError where a tuple changes of which a part is at one of the places that neither row tells."""
         for derived in self.table.derived:
-            hidden = unknown.intersection(derived.places)
+            hidden = unknown & set(derived.places)
             told = [(before[place], after[place]) for place in derived.places if place not in hidden]
             was_there, is_there = (None not in cells for cells in zip(*told, strict=True)) if told else (True, True)
             if hidden and any(old != new for old, new in told) and (was_there or is_there):
