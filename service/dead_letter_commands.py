@@ -97,7 +97,7 @@ def retry(
     with wiring.state_database(settings) as url:
         runs = feed_wiring.retry_dead_letters(url, settings, ids or None, lambda text: err.print(Text(text)))
     if not runs:
-        out.print("No record is set aside.")
+        out.print("No record is set aside that can be tried again.")
         return
     records, skipped, dead = (sum(getattr(run, name) for run in runs) for name in ("records", "skipped", "dead"))
     out.print(
