@@ -126,7 +126,7 @@ class TableDecoder:
             cells = self._cells(image)
         except KeyError:
             cells = ()
-        if len(image) != len(cells) or not cells:
+        if len(image) != len(cells) or not (cells or (self._stale and not self.columns)):
             raise self.drift(image, which, data_type)
         if careful:
             return self._careful_row(cells, decoders, which)
