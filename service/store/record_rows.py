@@ -19,6 +19,13 @@ create temporary table if not exists staged_gen_rec (
 ) on commit delete rows;
 """
 
+RENEWED_SECONDS = 3600.0
+"""After so long staging tables begin anew (TRUNCATE), those of a session that lasts.
+
+No autovacuum comes to temporary tables. Of the transaction that they were made in the server has to know whether it was
+committed for as long as they are: a consumer of some months would use up the transactions of all of its databases.
+"""
+
 # The staged rows are few beside the table and come in the order of the key: each is one descent of one
 # partition's index. Without these the planner, which knows nothing of a temporary table, may hash the whole state.
 BY_INDEX = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off"

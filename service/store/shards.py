@@ -8,6 +8,7 @@ of the writer before are refused by their epoch from then on.
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -127,6 +128,7 @@ class ShardStore:
         self._silence = Silence(self._connections if is_elsewhere else list)
         self._writing: Any = None
         self._reading: Any = None
+        self._staged_at = 0.0
         self._known: tuple[int, int] | None = None
         """Epoch and batch of what is in memory."""
         self._clusters = Clusters()
@@ -189,6 +191,10 @@ class ShardStore:
         if self._writing is None:
             self._connect()
         with self._writing.cursor() as cursor:
+            if time.monotonic() >= self._staged_at + record_rows.RENEWED_SECONDS:
+                cursor.execute("truncate staged_gen_rec, staged_cluster")
+                self._writing.commit()
+                self._staged_at = time.monotonic()
             cursor.execute(STAND, (place.shard,))
             found = cursor.fetchone()
             if found is None or found[0] != place.epoch:
@@ -259,6 +265,7 @@ class ShardStore:
 
     def _connect(self) -> None:
         self._writing, self._reading = self._engine.raw_connection(), self._engine.raw_connection()
+        self._staged_at = time.monotonic()
         for connection, settings in (
             (self._writing, record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX),
             (self._reading, record_rows.BY_BITMAP),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,6 +76,8 @@ from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
 
+RENEW_STAGING = "truncate staged_gen_rec, staged_cluster, staged_row_image"
+
 SNAPSHOTS = "select name, snapshot from source where snapshot is not null"
 
 # Of tables that the first schema revision followed their bootstrap alone is known.
@@ -104,6 +107,9 @@ class PostgresWriter:
         self._warming: Any = None
         self._partitions: list[tuple[str, str]] = []
         self.elsewhere: ShardsElsewhere | None = None
+        self._staged_at = 0.0
+        self._has_unit = False
+        """Whether a batch is written on the connection, perhaps by another thread."""
 
     def acquire(self, behind_others: threading.Event | None = None) -> bool:
         self.close()
@@ -118,6 +124,7 @@ class PostgresWriter:
             with self.writing.cursor() as cursor:
                 cursor.execute(record_rows.STAGING + cluster_rows.STAGING + row_images.STAGING + record_rows.BY_INDEX)
             self.writing.commit()
+            self._staged_at, self._has_unit = time.monotonic(), False
             with self._reading.cursor() as cursor:
                 cursor.execute(record_rows.BY_BITMAP)
                 elsewhere = ShardsElsewhere(cursor, self._name)
@@ -127,6 +134,7 @@ class PostgresWriter:
 
     def is_wanted(self) -> bool:
         with self.translated():
+            self._renew_staging()
             return is_wanted(self._reading)
 
     def load(self) -> StoredState:
@@ -306,7 +314,23 @@ class PostgresWriter:
         return found
 
     def begin(self) -> PostgresUnitOfWork:
+        with self.translated():
+            self._renew_staging()
+        self._has_unit = True
         return PostgresUnitOfWork(self)
+
+    def end(self) -> None:
+        """Hear that the unit of work is over."""
+        self._has_unit = False
+
+    def _renew_staging(self) -> None:
+        """Let the staging tables begin anew now and then, between two batches."""
+        if self._has_unit or time.monotonic() < self._staged_at + record_rows.RENEWED_SECONDS:
+            return
+        with self.writing.cursor() as cursor:
+            cursor.execute(RENEW_STAGING)
+        self.writing.commit()
+        self._staged_at = time.monotonic()
 
     def close(self) -> None:
         if self.writing is not None:
@@ -392,11 +416,13 @@ class PostgresUnitOfWork:
             self._connection.commit()
             if elsewhere is not None and delta.shard_clusters is not None:
                 elsewhere.write_behind(self._connection, commit.version)
+        self._writer.end()
         return contracts
 
     def rollback(self) -> None:
         with self._writer.translated():
             self._connection.rollback()
+        self._writer.end()
 
 
 def _records_of(connection: Any, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:

@@ -99,8 +99,8 @@ OF_SERVERS = {
     *("_drop_tables", "_forget_shard", "_missing_on", "note_applied", "settle", "write_behind"),
 }
 """See `test_shard_servers.py`, which dies at each statement that a server is given."""
-OF_A_WAIT = {"_holder", "put_fault"}
-"""Functions of the store that give the database statements when no feed is followed, or none is at hand."""
+OF_A_WAIT = {"_holder", "put_fault", "_renew_staging"}
+"""Functions of the store that give the database statements when no feed is followed, none is at hand, or each hour."""
 
 NOT_OF_A_FEED = {"describe_configs", "list_topics"}
 """Calls of the broker that following does not come to: a bootstrap from topics, and a topic that is missing."""

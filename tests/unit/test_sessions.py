@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
 import pytest
 
 from service.core.errors import StateError
+from service.store import cluster_rows, record_rows, row_images
 from service.store.database import begin_connection, cannot_connect, make_engine, parse_address
+from service.store.writer import RENEW_STAGING, PostgresWriter
 from service.stream.postgres_address import PostgresAddress, SourceAway
 
 
@@ -88,3 +91,52 @@ def test_a_source_that_refuses_the_user_is_not_away() -> None:
     found = PostgresAddress("shop", {"host": "h", "user": "me"})._unreachable(error)
     assert not isinstance(found, SourceAway)
     assert "refused the user 'me'" in str(found)
+
+
+class Session:
+    """Be a connection that notes what is executed and committed."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def cursor(self) -> Session:
+        return self
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def execute(self, statement: str) -> None:
+        self.said.append(statement)
+
+    def commit(self) -> None:
+        self.said.append("commit")
+
+    rollback = commit
+
+
+def test_staging_tables_begin_anew_each_hour_between_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No vacuum comes to them: with those of a session that lasts the server would run out of transactions."""
+    now = 0.0
+    monkeypatch.setattr("service.store.writer.time.monotonic", lambda: now)
+    writer = PostgresWriter("postgresql://me@h/state")
+    writer.writing, writer._reading = Session(), Session()
+    writer.is_wanted()
+    now = record_rows.RENEWED_SECONDS
+    unit = writer.begin()
+    assert writer.writing.said == [RENEW_STAGING, "commit"]
+    now *= 2
+    writer.is_wanted()
+    assert len(writer.writing.said) == 2, "a batch is under way, which may have staged rows"
+    unit.rollback()
+    writer.is_wanted()
+    writer.is_wanted()
+    assert writer.writing.said[2:] == ["commit", RENEW_STAGING, "commit"]
+    staging = record_rows.STAGING + cluster_rows.STAGING + row_images.STAGING
+    made = re.findall(r"create temporary table if not exists (\w+)", staging)
+    assert f"truncate {', '.join(made)}" == RENEW_STAGING
