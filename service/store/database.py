@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
+import psycopg2.errors
 from sqlalchemy import URL, Engine, ExceptionContext, PoolProxiedConnection, QueuePool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -252,6 +253,11 @@ def cannot_connect(error: psycopg2.OperationalError | TimeoutError, url: URL) ->
 def _lost(error: BaseException | None, url: URL) -> str:
     cause = first_line(error)
     return f"The connection to {place(url)} was lost: {cause}. What was not committed was not applied; try again."
+
+
+def told_too_long(error: psycopg2.errors.ProgramLimitExceeded) -> str:
+    """Say that a column's name does not go into an index."""
+    return f"its name is too long for the state to find it by ({first_line(error)})"
 
 
 def begin_connection(engine: Engine) -> Any:

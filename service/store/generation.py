@@ -18,11 +18,12 @@ import numpy as np
 import psycopg2
 from numpy.typing import NDArray
 
-from service.core.errors import StateError, first_line
+from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
 from service.store import versions
 from service.store.catch_up import Place
+from service.store.database import told_too_long
 from service.store.declared_references import NewReference
 from service.store.feed_start import FeedStart
 from service.store.keys import NewKey
@@ -286,11 +287,6 @@ def require_names(connection: Any, names: Sequence[AttributeName]) -> None:
                 ) from error
             finally:
                 connection.rollback()
-
-
-def told_too_long(error: psycopg2.Error) -> str:
-    """Say that a name is too long to be found by."""
-    return f"its name is too long for the state to find it by ({first_line(error)})"
 
 
 def last_attribute_id(connection: Any) -> int:

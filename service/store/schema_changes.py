@@ -14,8 +14,7 @@ from service.core.model import SchemaDrift, Since, Table, slot_feed
 from service.core.retyping import UNTYPED, keeps_texts, shows_other_type
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, histograms, row_images, sketches
-from service.store.database import connect
-from service.store.generation import told_too_long
+from service.store.database import connect, told_too_long
 from service.store.shown_values import shown_of_source
 from service.store.versions import tell_version
 from service.store.writer_lock import releasing_locks, take_writer_lock
