@@ -89,9 +89,7 @@ def csv_of(sent: Sent) -> bytes:
     written = io.BytesIO()
     if isinstance(sent, pa.Table) or hasattr(sent, "__arrow_c_stream__"):
         table = taken_over(sent)
-        # Texts as polars gives them are views, which Arrow writes to no file.
-        written_as = [pa.large_string() if pa.types.is_string_view(one.type) else one.type for one in table.schema]
-        table = table.cast(pa.schema(list(zip(table.column_names, written_as, strict=True))))
+        table = pa.table([_without_views(one) for one in table.columns], names=table.column_names)
         if table.num_columns == 1 and table.column(0).null_count:
             # Nothing at all would be an empty line, which is no row; a NULL is an empty text where it is a key's cell.
             texts = table.column(0).cast(pa.large_string()).fill_null("")
@@ -105,6 +103,17 @@ def csv_of(sent: Sent) -> bytes:
         writer.writerows(rows)
         lines.flush()
         return written.getvalue()
+
+
+def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give texts as Arrow writes them to a file: polars gives them, also those of categories, as views."""
+    kind, texts = column.type, pa.large_string()
+    if pa.types.is_string_view(kind):
+        return column.cast(texts)
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+        chunks = [pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(texts)) for one in column.chunks]
+        return pa.chunked_array(chunks, pa.dictionary(kind.index_type, texts))
+    return column
 
 
 def read_matrix(stream: bytes) -> pa.Table:
