@@ -78,7 +78,7 @@ class CorpusSettings:
             raise SourceError(f"delimiter {self.delimiter!r}: the quote is the same character.")
         try:
             "".encode(self.encoding)
-        except LookupError:
+        except (LookupError, UnicodeError):  # a codec may be there and refuse all texts
             raise SourceError(f"encoding {self.encoding!r} is not known: give utf-8, latin-1, cp1252, ...") from None
         for name, number in (
             ("min_values", self.filters.min_values),

@@ -48,7 +48,9 @@ from pg_inherits join pg_class on oid = inhrelid where inhparent = 'gen_rec'::re
 # once, where an index scan would wait for one after the other. Only a partition's own keys are looked for in it.
 BY_BITMAP = (
     "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_seqscan = off; "
-    "set effective_io_concurrency = 64"
+    # At most: a system that cannot fetch ahead takes 0 alone.
+    "select set_config(name, least(64, max_val::bigint)::text, false) from pg_settings "
+    "where name = 'effective_io_concurrency'"
 )
 
 RECORD = "value_key, cluster_id, coalesce(frequencies, array_fill(0::bigint, array[cardinality(attribute_ids)]))"

@@ -33,11 +33,15 @@ def take_writer_lock(
     hears that it is. While a server of shards is away it keeps the state, for the others to go on: ShardAwayError.
     Whoever puts another state in the place of this one does not take its shards over.
     """
-    if _try_lock(connection, WRITER_LOCK):
+    holder = None
+    is_ours = _try_lock(connection, WRITER_LOCK)
+    if not is_ours:
+        holder = _holder(connection, WRITER_LOCK)
+        is_ours = holder is None and _try_lock(connection, WRITER_LOCK)  # who had it has let it go meanwhile
+    if is_ours:
         if taking_over:
             _take_shards_over(connection)
         return
-    holder = _holder(connection, WRITER_LOCK)
     if telling is None or holder is None or holder[1] != CONSUMER_NAME:
         raise _refusal(holder)
     if taking_over and _has_shards(connection):

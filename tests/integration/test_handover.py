@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,22 @@ def test_a_consumer_whose_place_was_taken_by_another_ends(database_url: str, str
         with pytest.raises(StateError, match="another writer: subsetd consumer"):
             waiting.acquire(behind_others=threading.Event())
         waiting.close()
+        release_locks(connection)
+
+
+def test_a_writer_that_ends_while_it_is_looked_for_is_in_nobody_s_way(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = writer_lock._holder
+    with connect(database_url, "subsetd test") as ending, connect(database_url, "subsetd test") as connection:
+        take_writer_lock(ending)
+
+        def ended_meanwhile(asking: Any, lock: int) -> tuple[int, str] | None:
+            release_locks(ending)
+            return look(asking, lock)
+
+        monkeypatch.setattr(writer_lock, "_holder", ended_meanwhile)
+        take_writer_lock(connection)
         release_locks(connection)
 
 
