@@ -40,7 +40,9 @@ from spark_jobs.sources import (
     ParallelMap,
     SourceTable,
     Split,
+    changed_files,
     find_file_system,
+    refuse_changed,
     table_files,
     unique_names,
 )
@@ -337,7 +339,8 @@ class CsvSource:
             options.header,
             [],
         )
-        self.starts: dict[str, int] = {}
+        self.heads: dict[str, tuple[int, int]] = {}
+        """A hash of the cells of each file's first record, and where its data begins."""
         self.warnings: list[str] = []
         self._tables = [
             self._table(options.name, name, files) for name, files in zip(self.names, self.files, strict=True)
@@ -351,7 +354,19 @@ class CsvSource:
         return self._reader
 
     def confirm(self) -> None:
-        """Take what was read as it is."""
+        """Raise SourceError when a file was written anew, as far as its first record or its length tell.
+
+        One that has grown is taken as it was read.
+        """
+        changed = changed_files(self.location, ENDINGS, (file for files in self.files for file in files))
+        refuse_changed([was.path for was, now in changed if now.size < was.size or self._begins_anew(was.path)])
+
+    def _begins_anew(self, path: str) -> bool:
+        try:
+            cells, start = self._reader.header(path)
+        except SourceError:
+            return True
+        return (hash(tuple(cells)), start) != self.heads[path]
 
     def close(self) -> None:
         """Hold nothing open."""
@@ -361,7 +376,7 @@ class CsvSource:
         ranges: list[tuple[int, FileRange]] = []
         for table, files in enumerate(self.files):
             for file in files:
-                start, size = self.starts[file.path], file.size
+                (_, start), size = self.heads[file.path], file.size
                 if size - start <= target or not is_ascii_based(self._reader.encoding):
                     splits.append(Split(table, size - start, FileRange(file.path, start, None)))
                     continue
@@ -384,7 +399,8 @@ class CsvSource:
     def _table(self, schema: str, name: str, files: list[pafs.FileInfo]) -> SourceTable:
         first: list[str] | None = None
         for file in files:
-            cells, self.starts[file.path] = self._reader.header(file.path)
+            cells, start = self._reader.header(file.path)
+            self.heads[file.path] = hash(tuple(cells)), start
             if not self._reader.has_header:
                 cells = [f"column_{i + 1}" for i in range(len(cells))]
             if first is not None and cells != first:

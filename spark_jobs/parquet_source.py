@@ -18,8 +18,9 @@ from spark_jobs.sources import (
     ParallelMap,
     SourceTable,
     Split,
+    changed_files,
     find_file_system,
-    require_unchanged,
+    refuse_changed,
     table_files,
     unique_names,
 )
@@ -135,7 +136,8 @@ class ParquetSource:
 
     def confirm(self) -> None:
         """Raise SourceError when a file was written anew: columns may lie elsewhere, and rows have been left out."""
-        require_unchanged(self.location, ENDINGS, (file for files in self.files for file in files))
+        files = (file for files in self.files for file in files)
+        refuse_changed([was.path for was, _ in changed_files(self.location, ENDINGS, files)])
 
     def close(self) -> None:
         """Hold nothing open."""

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -312,18 +312,22 @@ def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) 
     return tables
 
 
-def require_unchanged(location: str, endings: Iterable[str], files: Iterable[pafs.FileInfo]) -> None:
-    """Raise SourceError where files are not as they were listed: what was read of them may be of two moments."""
-    now = {
-        info.path: (info.size, info.mtime_ns)
-        for of_table in table_files(*find_file_system(location), endings).values()
-        for info in of_table
-    }
-    changed = sorted(info.path for info in files if now.get(info.path) != (info.size, info.mtime_ns))
-    if changed:
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+def changed_files(
+    location: str, endings: Iterable[str], files: Iterable[pafs.FileInfo]
+) -> list[tuple[pafs.FileInfo, pafs.FileInfo]]:
+    """Give the files that are not as they were listed, each with what it is now, but not those that are gone."""
+    found = table_files(*find_file_system(location), endings)
+    now = {info.path: info for of_table in found.values() for info in of_table}
+    pairs = ((file, now[file.path]) for file in files if file.path in now)
+    return [(was, is_now) for was, is_now in pairs if (was.size, was.mtime_ns) != (is_now.size, is_now.mtime_ns)]
+
+
+def refuse_changed(paths: Collection[str]) -> None:
+    """Raise SourceError for files, if there are any, of which what was read may be of two moments."""
+    if paths:
+        first, more = sorted(paths)[:3], f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         raise SourceError(
-            f"{', '.join(changed[:3])}{more}: changed since the files were listed, so that what was read may be of two "
+            f"{', '.join(first)}{more}: changed since the files were listed, so that what was read may be of two "
             f"moments. {NOTHING_STORED}: run the same command again when they are at rest."
         )
 

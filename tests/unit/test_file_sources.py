@@ -91,6 +91,32 @@ def test_csv_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path) ->
         splits_of(source, 1000)
 
 
+@pytest.mark.parametrize(
+    ("now", "is_anew"),
+    [
+        ("id,ref\n1,2\n3,4\n", False),
+        ("ref,id\n2,1\n3,4\n", True),
+        ("identity,ref\n1,2\n", True),
+        ("id,ref\n", True),
+        ("", True),
+    ],
+)
+def test_csv_that_is_written_anew_while_it_is_read_is_refused_and_may_grow(
+    tmp_path: Path, now: str, is_anew: bool
+) -> None:
+    for name in ("t.csv", "other.csv"):
+        (tmp_path / name).write_text("id,ref\n1,2\n")
+    source = open_source(Options(str(tmp_path), "s"))
+    source.confirm()
+    (tmp_path / "t.csv").write_text(now)
+    (tmp_path / "other.csv").unlink()
+    if is_anew:
+        with pytest.raises(SourceError, match=r"^[^,]*/t\.csv: changed since the files were listed.* at rest"):
+            source.confirm()
+    else:
+        source.confirm()
+
+
 def test_parts_of_parquet_may_differ_in_which_columns_may_be_null(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     for name, nullable, values in (("1", False, [1]), ("2", True, [None, 2])):
