@@ -237,7 +237,7 @@ class _Reading:
         """Have the tuples of a table read; give its place."""
         place = next((i for i, one in enumerate(self._tables) if (one.schema, one.name) == _wire(wanted.table)), -1)
         if place < 0:
-            raise SourceError(f"{self._options.source}: there is no table {'.'.join(_wire(wanted.table))} in it.")
+            raise SourceError(f"{self._source.location}: there is no table {'.'.join(_wire(wanted.table))} in it.")
         found = self._tables[place]
         names = [name for name, _ in found.columns]
         missing = [column for column in wanted.columns if column not in names]
@@ -287,7 +287,7 @@ class _Reading:
             read, known = rows_read[one.attribute_id], self._known_rows[one.attribute_id]
             if read != known:
                 raise SourceError(
-                    f"{one.table}: {self._options.source} has {read:,} rows of it, and the state {known:,}: it was "
+                    f"{one.table}: {self._source.location} has {read:,} rows of it, and the state {known:,}: it was "
                     f"changed since. Bootstrap it again with --replace --track-key."
                 )
 

@@ -137,7 +137,7 @@ class _Bootstrap:
         with self._timed("split"):
             splits = source.splits(self.options.task_bytes or TASK_BYTES, run_parallel(running))
             if not splits:
-                raise SourceError(f"{self.options.source}: there is no table to read.")
+                raise SourceError(f"{source.location}: there is no table to read.")
         bits = self._bits(splits)
         ids, results = self._count(running, source, tables, splits, names, ids, dropped, bits)
         with self._timed("commit"):

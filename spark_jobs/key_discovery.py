@@ -145,7 +145,7 @@ def discover_keys(
     display.begin("planning")
     with closing(open_source(options)) as source:
         if isinstance(source, FoldedSource):
-            raise SourceError(f"{options.source}: keys are searched in files or a database, which can be read again.")
+            raise SourceError(f"{source.location}: keys are searched in files or a database, which can be read again.")
         running = spark if isinstance(spark, SparkSession) else spark()
         found = _Discovery(running, source, options, search, display).run()
         source.confirm()

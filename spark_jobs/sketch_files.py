@@ -74,10 +74,10 @@ def sketch_files(
     form = form or options.sketches or DEFAULT_FORM
     with closing(open_source(options)) as source:
         if isinstance(source, FoldedSource) or source.kind == "postgres":
-            raise SourceError(f"{options.source}: files of CSV or Parquet are sketched here; bootstrap reads others.")
+            raise SourceError(f"{source.location}: files of CSV or Parquet are sketched here; bootstrap reads others.")
         tables = source.tables()
         names = [[f"{table.name}.{column}" for column, _ in table.columns] for table in tables]
-        require_apart(options.source, [name for of_table in names for name in of_table])
+        require_apart(source.location, [name for of_table in names for name in of_table])
         wanted = _wanted(tables, columns)
         found = {name: DistinctHashes() for of_table in names for name in of_table if name in wanted}
         reader = source.reader()

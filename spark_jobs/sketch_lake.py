@@ -67,14 +67,14 @@ def sketch_lake(spark: SparkSession, options: Options, form: SketchForm | FixedF
     source = open_source(options)
     try:
         if isinstance(source, FoldedSource):
-            raise SourceError(f"{options.source}: a lake is of files, or a database. Topics are read by `bootstrap`.")
+            raise SourceError(f"{source.location}: a lake is of files, or a database. Topics are read by `bootstrap`.")
         tables = source.tables()
         lake = f"{options.name}." if source.kind == "postgres" else ""  # of files it is the schema
         names = [upload_name(f"sketch:{lake}{table}.{column}") for table in tables for column, _ in table.columns]
-        require_apart(options.source, names)
+        require_apart(source.location, names)
         splits = source.splits(options.task_bytes or TASK_BYTES, run_parallel(spark))
         if not splits:
-            raise SourceError(f"{options.source}: there is no table to read.")
+            raise SourceError(f"{source.location}: there is no table to read.")
         context = spark.sparkContext
         total = sum(split.cost for split in splits)
         target = min(options.task_bytes or TASK_BYTES, max(total // (3 * context.defaultParallelism), 1 << 20))
