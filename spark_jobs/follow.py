@@ -25,6 +25,7 @@ from service.follow_commands import beside_the_consumer
 from service.observe import ConsumerObserver
 from service.signals import ending_on_signals
 from service.store.writer import PostgresWriter
+from service.stream.kafka_address import without_password
 from service.usecases.batches import ErrorPolicy, Totals
 from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.command_line import add_engine_options, parse_job
@@ -36,7 +37,8 @@ from spark_jobs.streamed_session import SHARD_RECORDS, Stream, StreamedSession
 def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: threading.Event) -> Totals:
     """Follow topics until `stop` is set, or to their end; `start` starts Spark. Raises as `Consumer.run` does."""
     if not given.feed.startswith("kafka://"):
-        raise FeedError(f"feed {given.feed}: on Spark topics alone are followed; use `subsetd consume` for all else")
+        feed = without_password(given.feed)
+        raise FeedError(f"feed {feed}: on Spark topics alone are followed; use `subsetd consume` for all else")
     sources = {} if given.sources is None else {"feed_sources": ",".join(given.sources)}
     policy = {} if given.on_error is None else {"on_error": given.on_error}
     # What a driver has in memory of values an ordinary session has read, of few batches.

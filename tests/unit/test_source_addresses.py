@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from service.core.errors import SourceError
+from service.core.errors import FeedError, SourceError
 from service.core.model import Attribute, AttributeName, Table
 from service.usecases.track_keys import Wanted
-from spark_jobs import backfill, bootstrap, sketch_files, sketch_lake
+from spark_jobs import backfill, bootstrap, follow, sketch_files, sketch_lake
 from spark_jobs.progress import Quiet
 from spark_jobs.sources import Options, SourceTable
 
@@ -61,4 +63,10 @@ def test_a_table_that_is_not_in_a_given_source_is_told_of_without_its_password()
     options, spark, source = Options(ADDRESS, "s"), SimpleNamespace(), Nothing()
     with pytest.raises(SourceError, match=r"there is no table s\.gone in it") as told:
         backfill._Reading(spark, source, [Wanted(3, gone, "ab")], options, Quiet(), {3: 0})  # type: ignore[arg-type]
+    assert "s3cret" not in str(told.value)
+
+
+def test_a_feed_that_is_not_followed_on_spark_is_told_of_without_its_password() -> None:
+    with pytest.raises(FeedError, match="on Spark topics alone are followed") as told:
+        follow.follow(lambda: pytest.fail("Spark is started"), argparse.Namespace(feed=ADDRESS), threading.Event())
     assert "s3cret" not in str(told.value)
