@@ -67,6 +67,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ({"header": 1}, r"^header 1: give true or false"),
         ({"encoding": "utf-9"}, r"^encoding 'utf-9' is not known"),
         ({"encoding": "undefined"}, r"^encoding 'undefined' is not known"),
+        ({"encoding": "\ud800"}, r"^encoding '\\ud800' is not known"),
         ({"top": True}, r"^top True: give a whole number"),
         ({"top": 0}, r"^top 0: give at least 1"),
         ({"min_values": None}, r"^min_values None: give a whole number"),
