@@ -38,6 +38,8 @@ def canonical_array(array: pa.Array) -> pa.Array:
         return _EXTENSIONS.get(str(kind), canonical_array)(array.storage)
     if pa.types.is_dictionary(kind):
         return canonical_array(array.dictionary).take(array.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return canonical_array(pc.run_end_decode(array))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return array
     if pa.types.is_string_view(kind):
@@ -55,7 +57,7 @@ def canonical_array(array: pa.Array) -> pa.Array:
         return _hexadecimal(array.cast(pa.large_binary()))
     if pa.types.is_temporal(kind):
         return _moments(array)
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(kind) and not pa.types.is_union(kind):
         return pa.array([None if text is None else str(text) for text in _documents(array)], pa.large_string())
     raise SourceError(f"Values of the type {kind} have no canonical text. Cast the column to string in the source.")
 
@@ -192,6 +194,8 @@ def _documents(array: pa.Array) -> list[Any]:
     kind = array.type
     if pa.types.is_dictionary(kind):
         array, kind = array.dictionary_decode(), kind.value_type
+    if pa.types.is_run_end_encoded(kind):
+        array, kind = pc.run_end_decode(array), kind.value_type
     if pa.types.is_struct(kind):
         fields = [_documents(inner) for inner in array.flatten()]
         names = [field.name for field in kind]
@@ -203,7 +207,7 @@ def _documents(array: pa.Array) -> list[Any]:
         keys, items = _map_keys(array.keys), _documents(array.items)
         extents = pairwise(array.offsets.to_pylist())
         return _joined((dict(zip(keys[i:j], items[i:j], strict=True)) for i, j in extents), array)
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(kind) and not pa.types.is_union(kind):
         leaves, lengths = iter(_documents(array.flatten())), pc.list_value_length(array).to_pylist()
         return _joined((list(islice(leaves, length or 0)) for length in lengths), array)
     texts = canonical_array(array).to_pylist()

@@ -219,6 +219,17 @@ def test_a_type_without_texts_is_refused() -> None:
         canonical_array(pa.array([(1, 2, 3)], pa.month_day_nano_interval()))
 
 
+def test_runs_have_the_texts_of_their_values_and_unions_none() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([1.50, None]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), runs)
+    assert canonical_array(runs).to_pylist() == ["1.5", "1.5", None]
+    assert canonical_array(lists).to_pylist() == ["[1.5,1.5]", "[null]"]
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    for array in (union, pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), union)):
+        with pytest.raises(SourceError, match="have no canonical text"):
+            canonical_array(array)
+
+
 def test_what_is_no_json_is_told_with_its_way_out() -> None:
     documents = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", "{a}"]))
     with pytest.raises(RecordError, match=r"cannot be read: .* Its text begins '{a}'\. Mend it in the source"):
