@@ -268,7 +268,7 @@ def test_a_state_in_a_schema_whose_name_has_capitals_is_found(empty_database_url
     assert corpus_cleaning.clean(there) == []
     back_up(there, tmp_path / "state.backup")
     assert restore(there, tmp_path / "state.backup", replace=True, telling=quietly).version == 0
-    assert states.query(there, 'select count(*) from "MyState".state_version') == [(0,)]
+    assert states.query(empty_database_url, 'select count(*) from "MyState".state_version') == [(0,)]
 
 
 def test_what_bounds_the_statements_of_a_role_bounds_no_restore(
