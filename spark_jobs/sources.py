@@ -288,7 +288,10 @@ def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) 
 
     def is_table_file(info: pafs.FileInfo) -> bool:
         name = info.base_name.lower()
-        return info.type == pafs.FileType.File and name.endswith(tuple(endings)) and not name.startswith(LEFT_OUT)
+        is_named = name.endswith(tuple(endings)) and not name.startswith(LEFT_OUT)
+        if is_named and info.type == pafs.FileType.NotFound:
+            raise SourceError(f"{info.path}: the link leads nowhere. Mend or remove it.")
+        return is_named and info.type == pafs.FileType.File
 
     top = filesystem.get_file_info(root)
     if top.type == pafs.FileType.File:
@@ -362,10 +365,14 @@ def _parts(filesystem: pafs.FileSystem, folder: str) -> Iterator[pafs.FileInfo]:
 
 
 def _list(filesystem: pafs.FileSystem, folder: str, recursive: bool = False) -> list[pafs.FileInfo]:
+    """List a folder; a local one with links that lead nowhere, as not found."""
     try:
         found: list[pafs.FileInfo] = filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))
         for info in found:
             info.path  # noqa: B018  (it is decoded here)
+        if isinstance(filesystem, pafs.LocalFileSystem):  # by which they are left out
+            links = (one.path for one in os.scandir(folder) if one.is_symlink() and not os.path.exists(one.path))
+            found += (pafs.FileInfo(path, pafs.FileType.NotFound) for path in links)
     except OSError as error:
         raise SourceError(f"{folder}: the folder cannot be listed: {error}.") from error
     except UnicodeDecodeError as error:

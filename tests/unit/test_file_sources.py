@@ -42,6 +42,19 @@ def test_what_begins_with_a_dot_or_an_underscore_is_left_out_at_any_depth(tmp_pa
     assert rows_of(open_source(Options(str(tmp_path), "s"))) == {"t": 3}
 
 
+@pytest.mark.parametrize("link", ["b.csv", "t/y.CSV"])
+def test_a_link_that_leads_nowhere_is_refused_if_it_is_named_as_a_table(tmp_path: Path, link: str) -> None:
+    (tmp_path / "t").mkdir()
+    for name in ("a.csv", "t/x.csv"):
+        (tmp_path / name).write_text("a\n1\n")
+    (tmp_path / "notes.txt.old").symlink_to("nowhere")
+    (tmp_path / "t" / "_SUCCESS.csv").symlink_to("nowhere")
+    assert rows_of(open_source(Options(str(tmp_path), "s"))) == {"a": 1, "t": 1}
+    (tmp_path / link).symlink_to("nowhere")
+    with pytest.raises(SourceError, match=rf"{link}: the link leads nowhere. Mend or remove it."):
+        open_source(Options(str(tmp_path), "s"))
+
+
 @pytest.mark.parametrize("target", [".", ".."])
 def test_a_link_that_leads_back_is_refused_and_its_files_are_not_read_again_and_again(
     tmp_path: Path, target: str
