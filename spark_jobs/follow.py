@@ -31,7 +31,8 @@ from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.follow_tasks import Decoding
 from spark_jobs.job import run_job
-from spark_jobs.streamed_session import SHARD_RECORDS, Stream, StreamedSession
+from spark_jobs.stream import SHARD_RECORDS, Stream
+from spark_jobs.streamed_session import StreamedSession
 
 
 def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: threading.Event) -> Totals:

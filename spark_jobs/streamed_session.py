@@ -16,14 +16,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,26 +31,24 @@ from service.core.errors import ConflictError, FeedAwayError, FeedError, StateEr
 from service.core.model import RawRecord, RowChange
 from service.store.shard_coordinator import ShardCoordinator
 from service.store.shards import ShardStore
-from service.store.writer import PostgresWriter
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_topics import TopicRange
 from service.usecases.batches import Batch, Positions, timed
 from service.usecases.bounded_feed import BoundedFeed
 from service.usecases.causes import wanted_by
-from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Session
+from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Session
+from service.usecases.following import Following
 from service.usecases.netted_ranges import BatchFacts, Partition
 from service.usecases.screening import Reader, Screen, Seen
 from service.usecases.shards import ShardSummary, conclude
 from service.usecases.transactions import name_on_wire, transaction_topics
-from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.checkpoint import begin_checkpoint
-from spark_jobs.follow_source import FORMAT, RANGE_BYTES, ChangesDataSource, plan_of
+from spark_jobs.follow_source import FORMAT, ChangesDataSource, plan_of
 from spark_jobs.follow_tasks import (
     APPLIED_DDL,
     PART_DDL,
     AppliedBatch,
     CauseTask,
-    Decoding,
     Left,
     NetTask,
     ShardTask,
@@ -62,6 +59,7 @@ from spark_jobs.follow_tasks import (
 from spark_jobs.job_folder import job_folder
 from spark_jobs.parallel import run_parallel
 from spark_jobs.session import map_in_arrow, register
+from spark_jobs.stream import Stream
 from spark_jobs.telling import told_error
 
 TRIGGER = "100 milliseconds"
@@ -70,9 +68,6 @@ TRIGGER = "100 milliseconds"
 FILES_OF_CHECKPOINT = "spark.sql.streaming.checkpointFileManagerClass"
 QUICK_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Writes two files a micro-batch in 30 ms where the other, which may be had for any file system, takes 130."""
-
-SHARD_RECORDS = 25_000
-"""Records of a micro-batch for each shard: what a micro-batch costs before it does anything is a tenth of it then."""
 
 MOST_LEFT_BYTES = 256 << 20
 """How much may wait for servers that are away before all shards wait for them."""
@@ -95,52 +90,6 @@ class _Full(Exception):
 
 class _Resized(Exception):
     """The stream is to begin anew behind a micro-batch, with others of another size."""
-
-
-@dataclass(slots=True)
-class Stream:
-    """Say how topics are streamed: on which Spark, at most so many records in a micro-batch, how they are decoded.
-
-    `database_url` is the state's address as executors reach it, of which `writer` is the consumer's. Of `batch_records`
-    None are SHARD_RECORDS for each shard: that is `limit` once it has begun. `most_records` are as many as are in one
-    now: fewer where a range of theirs would be above `range_bytes`.
-    `checkpoint` is a folder for Spark's own log, of which `has_begun` tells whether a stream of ours was the last in
-    it; None: one that nobody looks at again.
-    """
-
-    spark: SparkSession
-    writer: PostgresWriter
-    database_url: str
-    address: str
-    batch_records: int | None
-    decoding: Decoding
-    cache_bytes: int
-    warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
-    checkpoint: str | None = None
-    has_begun: bool = False
-    range_bytes: int = RANGE_BYTES
-    limit: int = field(init=False, default=0)
-    most_records: int = field(init=False, default=0)
-
-    def begin(self, shards: int) -> None:
-        """Begin a session with the state in so many shards."""
-        limit = self.batch_records or SHARD_RECORDS * shards
-        if limit != self.limit:
-            self.limit = self.most_records = limit
-
-    def fit(self, facts: BatchFacts) -> bool:
-        """Learn from a micro-batch how many records one has at most; tells whether the stream is to begin anew."""
-        planned = [one for one in facts.ranges if one.planned is not None and one.planned > one.first]
-        kept = min(((one.end - one.first) / (one.planned - one.first) for one in planned if one.planned), default=1.0)
-        if kept < 1:
-            self.most_records = max(1, int(0.75 * kept * self.most_records))
-            return True
-        is_full = facts.counts.records >= self.most_records
-        is_light = max((one.bytes for one in facts.ranges), default=0) < self.range_bytes // 4
-        if is_full and is_light and self.most_records < self.limit:
-            self.most_records = min(self.limit, 2 * self.most_records)
-            return True
-        return False
 
 
 @dataclass(slots=True)

@@ -21,8 +21,9 @@ from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.usecases import ports
 from service.usecases.batches import BatchLimits, BatchReport, ErrorPolicy, Observer, Positions, Totals
-from service.usecases.feed_session import Following, Session
+from service.usecases.feed_session import Session
 from service.usecases.follow_feed import Consumer
+from service.usecases.following import Following
 from service.usecases.ports import DeadLetterSink
 from tests import states
 from tests.events import envelope

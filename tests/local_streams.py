@@ -21,10 +21,11 @@ from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_topics import TopicRange
 from service.usecases.batches import ErrorPolicy, Observer
-from service.usecases.feed_session import Following, Session
+from service.usecases.feed_session import Session
 from service.usecases.follow_feed import Consumer
-from spark_jobs import streamed_session
+from service.usecases.following import Following
 from spark_jobs.follow_tasks import AppliedBatch, CauseTask, Decoding, applied
+from spark_jobs.stream import Stream as SparkStream
 from spark_jobs.streamed_session import StreamedSession
 from tests import states
 from tests.following import Stream, Watch, consume
@@ -70,7 +71,7 @@ class Spark:
 
     def __enter__(self) -> Spark:
         writer = PostgresWriter(self.url)
-        self.told = streamed_session.Stream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
+        self.told = SparkStream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
         self.consumer = consumer = Consumer(
             writer, lambda: FileFeed(str(self.stream.path)), Decoder, value_keys, self.watch,  # type: ignore[arg-type]
             on_error=ErrorPolicy.SET_ASIDE, cache_bytes=1 << 20,
@@ -172,7 +173,7 @@ class Follower:
             self.failed = error
 
     def sessions(self, writer: PostgresWriter, records: int) -> Callable[[Following], Session]:
-        told = streamed_session.Stream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
+        told = SparkStream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
 
         def make(following: Following) -> Session:
             session = self.session = LocalSession(following, told)

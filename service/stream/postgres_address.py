@@ -78,6 +78,11 @@ class PostgresAddress:
         return shlex.join(["subsetd", "follow", self._written(self._public(), named=False), "--name", self.name])
 
     @property
+    def way_out(self) -> str:
+        """Say what to do where the slot does not lead on from what the state holds."""
+        return f"Read the source anew: {self.follow_command} --replace"
+
+    @property
     def url(self) -> str:
         """Give the database's own address, with its password: not to be shown."""
         return self._written(dict(self.parameters), named=False)

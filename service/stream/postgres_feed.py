@@ -21,7 +21,7 @@ import structlog
 from service.core.errors import FeedError, first_line
 from service.core.model import FeedDescription, RawRecord, StoredPosition, slot_feed
 from service.stream import pgoutput
-from service.stream.postgres_address import PostgresAddress, SourceAway, lsn_text
+from service.stream.postgres_address import PostgresAddress, SourceAway
 from service.stream.postgres_catalog import (
     DescribedRelation,
     Root,
@@ -34,6 +34,7 @@ from service.stream.postgres_catalog import (
     source_identity,
 )
 from service.stream.postgres_numbering import Numbering, SetBackError
+from service.stream.postgres_sameness import require_same, set_back
 
 HEARTBEAT_SECONDS = 10.0
 HEARTBEAT_BYTES = 1 << 20
@@ -175,7 +176,7 @@ class PostgresFeed:
         except psycopg2.Error as error:
             self._lose(error)
         except SetBackError as error:
-            raise self._set_back("another log stands where this state has read it") from error
+            raise set_back(self.address, "another log stands where this state has read it") from error
         return records
 
     def positions(self) -> dict[tuple[str, int], int]:
@@ -281,10 +282,10 @@ class PostgresFeed:
         if self._system is not None and self._system != self._identity["system"]:
             raise FeedError(
                 f"The {self.address.place} is not the database that this state has followed: its system identifier is "
-                f"{self._identity['system']}, it was {self._system}. Correct the address. {self._way_out()}"
+                f"{self._identity['system']}, it was {self._system}. Correct the address. {self.address.way_out}"
             )
         found = self._asking(lambda cursor: read_slot(cursor, self.slot))
-        self._require_same(found)
+        require_same(self.address, found, self._numbers)
         # As long as it has received nothing psycopg2 goes along with the server's pings, and lets it forget what the
         # state does not hold. Before such a ping the server sends what is in its log: at least this mark.
         marked = self._mark_log()
@@ -305,7 +306,7 @@ class PostgresFeed:
                 raise SourceAway(f"The {self.address.place} went away: {first_line(error)}.") from error
             raise FeedError(
                 f"The slot {self.slot} of the {self.address.place} cannot be read: {first_line(error)}. "
-                f"{self._way_out()}"
+                f"{self.address.way_out}"
             ) from error
         self._cursor = cursor
         self._marked, self._reached_before = marked, self._numbers.reached
@@ -313,46 +314,6 @@ class PostgresFeed:
         self._relations.clear()
         self._roots.update(self._asking(read_roots))
         return marked
-
-    def _require_same(self, found: SlotState | None) -> None:
-        if found is None:
-            raise FeedError(
-                f"The {self.address.place} has no slot {self.slot}: it was dropped, and the changes since are lost. "
-                f"{self._way_out()}"
-            )
-        if found.wal_level != "logical":
-            raise FeedError(
-                f"The {self.address.place} has wal_level {found.wal_level}, and changes can be read with logical "
-                f"alone: ALTER SYSTEM SET wal_level = logical, and restart the server"
-            )
-        if found.wal_status == "lost":
-            raise FeedError(
-                f"The {self.address.place} has removed log that the slot {self.slot} still needed "
-                f"(max_slot_wal_keep_size). {self._way_out()}"
-            )
-        if not found.has_publication:
-            raise FeedError(f"The {self.address.place} has no publication {self.slot} any more. {self._way_out()}")
-        if found.confirmed > self._numbers.stored_end:
-            raise FeedError(
-                f"The slot {self.slot} of the {self.address.place} stands at {lsn_text(found.confirmed)}, behind "
-                f"{lsn_text(self._numbers.stored_end)} up to where this state has read it: it was moved or made anew, "
-                f"and what is between is lost. {self._way_out()}"
-            )
-        if found.current < self._numbers.reached:
-            raise self._set_back(
-                f"its log ends at {lsn_text(found.current)}, before {lsn_text(self._numbers.reached)} up to where this "
-                f"state has read it"
-            )
-
-    def _set_back(self, seen_by: str) -> FeedError:
-        return FeedError(
-            f"The {self.address.place} was set back: {seen_by}. It was restored from a backup or a snapshot, or a "
-            f"standby that lacks the newest transactions took its place; the state holds what is gone there. "
-            f"{self._way_out()}"
-        )
-
-    def _way_out(self) -> str:
-        return f"Read the source anew: {self.address.follow_command} --replace"
 
     def _connect_again(self, timeout: float) -> bool:
         """Try to connect, once in a while; raise FeedError when the server was away for too long.
@@ -489,7 +450,7 @@ class PostgresFeed:
     def _read_slot(self) -> SlotState:
         found: SlotState | None = self._asking(lambda cursor: read_slot(cursor, self.slot))
         if found is None:
-            self._require_same(found)
+            require_same(self.address, found, self._numbers)
         assert found is not None
         self._tell_held_back(found.held_back)
         return found

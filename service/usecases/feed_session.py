@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import replace
 
 from service.core.clustering import NULL_KEY, Underflow
 from service.core.errors import RecordError, SubsetdError
-from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift, Table
+from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift
 from service.core.records import Keys
 from service.usecases.batch_in_flight import BatchInFlight
 from service.usecases.batches import (
     Batch,
-    BatchLimits,
     BatchReport,
     ErrorPolicy,
-    Observer,
     Positions,
-    Totals,
     decode_each,
     first_of,
     separate,
@@ -32,46 +29,20 @@ from service.usecases.batches import (
     with_records,
 )
 from service.usecases.causes import causes_of
+from service.usecases.following import Following
 from service.usecases.live_state import Accesses, BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import emptied_by, net, never_inserted, offenders
-from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
+from service.usecases.ports import UnitOfWork
 from service.usecases.retry_dead_letters import DeadLetterFeed, keep_unknown
 from service.usecases.row_images import Completed, complete, wanted_rows
 from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen, read_seen
-from service.usecases.transactions import TransactionBuffer, WaitLimits
+from service.usecases.transactions import TransactionBuffer
 from service.usecases.warm_up import WarmUp, WarmUpPolicy
 from service.usecases.withheld import Withholding
 
 TRUNCATE_PORTION = 20_000
 LOOK_SECONDS = 1.0
 """How often the consumer looks between batches whether it is to hand over, or to pause."""
-
-
-@dataclass(slots=True)
-class Following:
-    """Hold what a feed is followed with, and what came of it: a session's failure leaves this untouched.
-
-    Batches are bounded by `limits`; nothing is tried again after `retry_seconds` without a commit.
-    """
-
-    writer: StateWriter
-    open_feed: Callable[[], Feed]
-    make_decoder: Callable[[Sequence[Table]], Decoder]
-    value_keys: Callable[[Sequence[str]], Keys]
-    observer: Observer
-    _: KW_ONLY
-    limits: BatchLimits = field(default_factory=BatchLimits)
-    on_error: ErrorPolicy = ErrorPolicy.STOP
-    cache_bytes: int = 512 * 1024 * 1024
-    warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
-    retry_seconds: float = 60.0
-    wait_limits: WaitLimits = field(default_factory=WaitLimits)
-    dead_letter_sink: DeadLetterSink | None = None
-    totals: Totals = field(default_factory=Totals)
-    started: float | None = None
-    buffer: TransactionBuffer | None = None
-    """What the session before knows of transactions that it applied in part, on purpose."""
-    make_session: Callable[[Following], Session] = field(default_factory=lambda: Session)
 
 
 class BeginAnew(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Callable
 
 from service.core.errors import (
     ConflictError,
@@ -16,7 +17,8 @@ from service.core.errors import (
     StateError,
 )
 from service.usecases.batches import Totals
-from service.usecases.feed_session import BeginAnew, Following
+from service.usecases.feed_session import BeginAnew, Session
+from service.usecases.following import Following
 
 RETRY_SECONDS = 0.5
 ROOM_SECONDS = 5.0
@@ -25,6 +27,8 @@ ROOM_SECONDS = 5.0
 
 class Consumer(Following):
     """Follow one feed and keep the state current, as its one writer."""
+
+    make_session: Callable[[Following], Session] = Session
 
     def run(self, stop: threading.Event, until_end: bool = False) -> Totals:
         """Follow the feed until `stop` is set, or (`until_end`) until all that was there at the start is applied.

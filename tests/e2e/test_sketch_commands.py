@@ -20,8 +20,8 @@ from service.core.sketches.prefixes import HashPrefixes
 from service.usecases.coefficient_table import MethodName
 from spark_jobs import sketch_files
 from tests import states
+from tests.coefficients import hashes_of, sketch_of
 from tests.e2e.test_cli import Command, subsetd
-from tests.integration.test_coefficients import hashes_of, sketch_of
 from tests.states import Tables
 
 __all__ = ["subsetd"]

@@ -13,20 +13,8 @@ from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
 from service.usecases.sketched_columns import Choice, choose
-from tests.integration.test_coefficients import (
-    API,
-    COLUMNS,
-    FORM,
-    NAMES,
-    NUMBERS,
-    hashes_of,
-    items,
-    own,
-    own_url,
-    pairs_of,
-    put,
-    sketch_of,
-)
+from tests.coefficients import API, COLUMNS, FORM, NAMES, NUMBERS, hashes_of, items, pairs_of, put, sketch_of
+from tests.integration.test_coefficients import own, own_url
 
 __all__ = ["own", "own_url"]
 

@@ -16,20 +16,8 @@ from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.usecases import sketched_columns
 from tests import states
-from tests.integration.test_coefficients import (
-    API,
-    COLUMNS,
-    FORM,
-    METHODS,
-    NAMES,
-    exact,
-    hashes_of,
-    items,
-    own_url,
-    pairs_of,
-    put,
-    serve,
-)
+from tests.coefficients import API, COLUMNS, FORM, METHODS, NAMES, exact, hashes_of, items, pairs_of, put, serve
+from tests.integration.test_coefficients import own_url
 
 __all__ = ["own_url"]
 

@@ -27,7 +27,7 @@ from service.usecases.join_tracked import JoinCompactor
 from service.usecases.joinable import JoinQuery, find_joinable
 from tests import kept_rows, states
 from tests.following import Stream, consume
-from tests.integration.test_histogram_upkeep import bootstrap_again
+from tests.histograms import bootstrap_again
 from tests.integration.test_join_tracked import (
     CONTENT,
     ask,

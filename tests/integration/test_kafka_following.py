@@ -37,8 +37,9 @@ from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.stream.kafka_feed import KafkaFeed
 from service.usecases.batches import BatchLimits, Totals
-from service.usecases.feed_session import Following, Session
+from service.usecases.feed_session import Session
 from service.usecases.follow_feed import Consumer
+from service.usecases.following import Following
 from service.usecases.foreign_key_decisions import EXACT, ContractState
 from service.usecases.transactions import WaitLimits
 from tests import states

@@ -17,7 +17,7 @@ from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, begun, consume, random_changes, shop_tables
-from tests.integration.test_histogram_upkeep import bootstrap_again
+from tests.histograms import bootstrap_again
 from tests.states import State, Tables
 
 SHOWN = {"s.orders.customer": 2, "s.orders.note": 0, "s.customers.name": 0}

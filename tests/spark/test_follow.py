@@ -31,7 +31,8 @@ from spark_jobs import follow_source
 from spark_jobs.checkpoint import require_not_older
 from spark_jobs.follow_source import RANGE_BYTES, cut, from_bytes, to_chunks
 from spark_jobs.follow_tasks import Decoding
-from spark_jobs.streamed_session import Stream, StreamedSession
+from spark_jobs.stream import Stream
+from spark_jobs.streamed_session import StreamedSession
 from spark_jobs.telling import told_error
 from tests import states
 from tests.cluster import Cluster

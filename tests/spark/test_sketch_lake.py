@@ -24,7 +24,7 @@ from spark_jobs.sketch_files import sketch_files
 from spark_jobs.sketch_lake import sketch_lake
 from spark_jobs.sources import Options
 from tests import states
-from tests.integration.test_coefficients import hashes_of
+from tests.coefficients import hashes_of
 from tests.spark.oracle import write_csv
 from tests.states import key_of
 

@@ -14,9 +14,10 @@ from service.core.cell_decoding import WireSettings
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.usecases import ports
-from service.usecases.feed_session import Following, Session
-from spark_jobs import streamed_session
+from service.usecases.feed_session import Session
+from service.usecases.following import Following
 from spark_jobs.follow_tasks import Decoding
+from spark_jobs.stream import Stream as SparkStream
 from spark_jobs.streamed_session import StreamedSession
 from tests import states
 from tests.cluster import Cluster
@@ -33,7 +34,7 @@ def on_spark(spark: SparkSession, writer: PostgresWriter, url: str, address: str
 
     def make(following: Following) -> Session:
         decoding = Decoding(WireSettings(), None, "refuse")
-        stream = streamed_session.Stream(spark, writer, url, address, records, decoding, following.cache_bytes)
+        stream = SparkStream(spark, writer, url, address, records, decoding, following.cache_bytes)
         # Spark waits 10 s for a Python to start, not more.
         following.retry_seconds = following.retry_seconds or BOUND_SECONDS
         return StreamedSession(following, stream)
