@@ -35,6 +35,7 @@ from pyspark import SparkFiles, TaskContext
 
 from service.core.errors import SourceError, first_line
 from spark_jobs.java_runtime import find_java, said_by_java
+from spark_jobs.spark_defaults import spark_defaults
 
 ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss")
 """What Arrow reads by itself, unless the settings name a class for it (fs.SCHEME.impl)."""
@@ -65,8 +66,6 @@ def hadoop_settings() -> HadoopSettings:
 
     Raises SourceError for a file that cannot be read.
     """
-    spark_home = os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    defaults = Path(os.environ.get("SPARK_CONF_DIR", f"{spark_home}/conf"), "spark-defaults.conf")
     properties: dict[str, str] = {}
     jars: list[str] = []
     folder = os.environ.get("HADOOP_CONF_DIR")
@@ -76,16 +75,15 @@ def hadoop_settings() -> HadoopSettings:
             if file.exists():
                 for one in ElementTree.parse(file).getroot().iter("property"):
                     properties[one.findtext("name", "").strip()] = one.findtext("value", "")
-        for line in defaults.read_text().splitlines() if defaults.exists() else ():
-            key, _, value = re.sub(r"[\s=:]+", " ", line.strip(), count=1).partition(" ")
-            if key.startswith("spark.hadoop."):
-                properties[key.removeprefix("spark.hadoop.")] = value
-            elif key == "spark.jars":
-                jars += [jar.strip().removeprefix("file://") for jar in value.split(",")]
-            elif key == "spark.driver.extraClassPath":
-                jars += value.split(os.pathsep)
     except (OSError, ValueError, ElementTree.ParseError) as error:
-        raise SourceError(f"The settings of Hadoop or Spark cannot be read: {first_line(error)}.") from error
+        raise SourceError(f"The settings of Hadoop cannot be read: {first_line(error)}.") from error
+    for key, value in spark_defaults().items():
+        if key.startswith("spark.hadoop."):
+            properties[key.removeprefix("spark.hadoop.")] = value
+        elif key == "spark.jars":
+            jars += [jar.strip().removeprefix("file://") for jar in value.split(",")]
+        elif key == "spark.driver.extraClassPath":
+            jars += value.split(os.pathsep)
     return HadoopSettings(tuple(properties.items()), tuple(jars))
 
 

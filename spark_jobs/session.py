@@ -35,6 +35,7 @@ from service.core.errors import SourceError
 from spark_jobs.class_archive import archive_options
 from spark_jobs.java_runtime import JavaRuntime, find_java, said_by_java
 from spark_jobs.job_folder import SOCKET_PATH_BYTES, job_folder
+from spark_jobs.spark_defaults import spark_defaults
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -51,6 +52,8 @@ SETTINGS = {
 }
 """What counts where Spark's own settings (spark-defaults.conf, --conf of spark-submit) do not say otherwise."""
 
+DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
+COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 DAEMON = "spark.python.daemon.module"
 ARCHIVES = ("spark.archives", "spark.yarn.dist.archives")
 SOCKET_NAME_BYTES = 43
@@ -137,8 +140,11 @@ def _quieten(server: Any) -> None:
 def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
-    options = _java_options(java, log_level)
-    conf.set("spark.driver.memory", driver_memory).set("spark.driver.extraJavaOptions", options)
+    told = spark_defaults()
+    theirs = told.get(DEFAULT_OPTIONS, ""), told.get("spark.driver.extraJavaOptions", "")
+    # Spark itself puts the extra ones behind these: of two that contradict each other Java takes the last.
+    options = f"{_java_options(java, log_level, ' '.join(theirs))} {theirs[0]}"
+    conf.set("spark.driver.memory", driver_memory).set(DEFAULT_OPTIONS, options)
     conf.set("spark.ui.showConsoleProgress", "false")  # which is on by itself where Python starts Spark
     try:
         with _signals_waiting(), _any_end_seen():
@@ -153,9 +159,13 @@ def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:
         ) from error
 
 
-def _java_options(java: JavaRuntime, log_level: str) -> str:
-    """Give the driver's options, which Spark takes apart as a shell would: a path may have a space."""
-    options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
+def _java_options(java: JavaRuntime, log_level: str, theirs: str = "") -> str:
+    """Give the driver's options, which Spark takes apart as a shell would: a path may have a space.
+
+    Beside a collector that the options of Spark's own settings name, Java would not start with ours.
+    """
+    collector = "" if COLLECTOR.search(theirs) else "-XX:+UseParallelGC "
+    options = f"{collector}-XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
     logging = shlex.quote(f"-Dlog4j2.configurationFile={_logging_file(log_level)}")
     return f"{options} {logging} {archive_options(java)}"
 

@@ -147,7 +147,7 @@ def test_settings_are_those_of_spark_and_hadoop_and_go_along_to_tasks(configured
     assert not HadoopSettings().reads("s3")
     (configured / "conf" / "core-site.xml").write_text("<configuration>")
     hadoop_settings.cache_clear()
-    with pytest.raises(SourceError, match="settings of Hadoop or Spark cannot be read"):
+    with pytest.raises(SourceError, match="settings of Hadoop cannot be read"):
         hadoop_settings()
 
 
