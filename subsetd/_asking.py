@@ -81,7 +81,10 @@ def seconds_to_wait(method: str, response: httpx.Response) -> float | None:
 
 
 def csv_of(sent: Sent) -> bytes:
-    """Write rows as the CSV that the service reads: UTF-8, with a header, nothing for NULL."""
+    """Write rows as the CSV that the service reads: UTF-8, with a header, nothing for NULL.
+
+    Raises ValueError for a column of lists or other values of several parts.
+    """
     if isinstance(sent, bytes):
         return sent
     if isinstance(sent, str | PathLike):
@@ -90,6 +93,12 @@ def csv_of(sent: Sent) -> bytes:
     if isinstance(sent, pa.Table) or hasattr(sent, "__arrow_c_stream__"):
         table = taken_over(sent)
         table = pa.table([_without_views(one) for one in table.columns], names=table.column_names)
+        for field in table.schema:
+            if pa.types.is_nested(field.type):
+                raise ValueError(
+                    f"The column {field.name!r} has values of the type {field.type}, for which CSV has no text: leave "
+                    f"it out, or make it text."
+                )
         if table.num_columns == 1 and table.column(0).null_count:
             # Nothing at all would be an empty line, which is no row; a NULL is an empty text where it is a key's cell.
             texts = table.column(0).cast(pa.large_string()).fill_null("")

@@ -374,6 +374,11 @@ def test_a_null_of_the_only_column_is_a_row(cells: pa.Array) -> None:
     assert beside.columns[0].to_pylist() == column.to_pylist()
 
 
+def test_a_column_of_lists_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match=r"The column 'tags' has values of the type list.*: leave it out"):
+        csv_of(pa.table({"id": [1], "tags": [["a", "b"]]}))
+
+
 def job(state: str, status: int = 200, **more: Any) -> httpx.Response:
     told = {"search_id": 3, "tracking_id": 3, "refresh_id": 3, "message": None, "fault": None, "answer": None}
     return httpx.Response(status, json={**told, "state": state, **more})
