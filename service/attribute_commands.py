@@ -8,7 +8,6 @@ import typer
 from rich.text import Text
 
 from service import feed_wiring, wiring
-from service.config import load_settings
 from service.terminal import err, out
 
 app = typer.Typer(help="Attributes: drop and rename what changed at its source, mask values.", no_args_is_help=True)
@@ -22,7 +21,7 @@ def drop(
     ] = False,
 ) -> None:
     """Take an attribute, or a whole table, with its values out of the state."""
-    with wiring.state_database(load_settings()) as url:
+    with wiring.state_database(wiring.configured_settings()) as url:
         version, gone = feed_wiring.drop_attributes(url, name, force, _say)
     for one in gone:
         out.print(Text(f"{one.schema}.{one.table}.{one.column} is gone since version {version}."))
@@ -34,7 +33,7 @@ def rename(
     new: Annotated[str, typer.Argument(help="schema.table.column or schema.table, as its source calls it now")],
 ) -> None:
     """Say that a column or table has another name now, or (of a column, better before) that it is going to."""
-    with wiring.state_database(load_settings()) as url:
+    with wiring.state_database(wiring.configured_settings()) as url:
         out.print(Text(feed_wiring.rename_attribute(url, old, new, _say)))
 
 
@@ -44,7 +43,7 @@ def mask(
     keep: Annotated[str, typer.Option("--keep", help="What to keep of its values: none, prefix or prefix:N.")] = "none",
 ) -> None:
     """Keep less of a column's values from now on, and remove what is stored of them."""
-    with wiring.state_database(load_settings()) as url:
+    with wiring.state_database(wiring.configured_settings()) as url:
         out.print(Text(feed_wiring.mask_attribute(url, name, keep, _say)))
 
 

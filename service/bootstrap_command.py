@@ -37,6 +37,13 @@ KeyOption = Annotated[
     list[str] | None,
     typer.Option("--key", help="TABLE=COLUMN,... that tell a table's rows apart, which are kept; repeatable."),
 ]
+ForgetOption = Annotated[
+    bool,
+    typer.Option(
+        "--forget-options",
+        help="With --replace: what was said of the source before (--exclude, --sketch-only, ...) counts no more.",
+    ),
+]
 TrackKeyOption = Annotated[
     list[str] | None,
     typer.Option("--track-key", help="TABLE=COLUMN,... whose tuples are followed as those of a key; repeatable."),
@@ -60,6 +67,7 @@ def bootstrap(
     name: Annotated[str, typer.Option("--name", help="Name of the source; of files also the schema.")],
     master: MasterOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="Read a source anew that was read before.")] = False,
+    forget_options: ForgetOption = False,
     insert_only: Annotated[
         bool, typer.Option("--insert-only", help="Keep no frequencies; deletes are refused.")
     ] = False,
@@ -97,6 +105,7 @@ def bootstrap(
         flag
         for flag, given in (
             ("--replace", replace),
+            ("--forget-options", forget_options),
             ("--insert-only", insert_only),
             ("--sketch-only", sketch_only),
             ("--qualify", qualify),

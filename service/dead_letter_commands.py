@@ -9,9 +9,7 @@ import typer
 from rich.text import Text
 
 from service import feed_wiring, terminal, wiring
-from service.config import load_settings
 from service.feed_options import SourcesOption, feed_settings
-from service.log import configure_logging
 from service.terminal import Format, FormatOption, err, out
 from service.usecases import queries
 
@@ -38,7 +36,7 @@ def _list_by_default(context: typer.Context, feed: FeedOption = None, format_: F
 def list_(feed: FeedOption = None, format_: FormatOption = Format.TABLE) -> None:
     """List the records that were set aside."""
     with (
-        wiring.state_database(load_settings()) as url,
+        wiring.state_database(wiring.configured_settings()) as url,
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot() as snapshot,
     ):
@@ -65,7 +63,7 @@ def list_(feed: FeedOption = None, format_: FormatOption = Format.TABLE) -> None
 @app.command()
 def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="Its number in the list.")]) -> None:
     """Show one record whole, as it was received."""
-    with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
+    with wiring.state_database(wiring.configured_settings()) as url, wiring.reading_engine(url) as engine:
         (letter,) = feed_wiring.read_dead_letters(engine, [dead_letter_id])
     record = letter.record
     told = {
@@ -92,8 +90,7 @@ def retry(
     """Try to apply records again, in their order; those that fail stay, with their new message."""
     if bool(ids) == all_:
         raise typer.BadParameter("name the records by their ids, or give --all")
-    settings = load_settings(**feed_settings(None, source))
-    configure_logging(settings.log_level)
+    settings = wiring.configured_settings(**feed_settings(None, source))
     with wiring.state_database(settings) as url:
         runs = feed_wiring.retry_dead_letters(url, settings, ids or None, lambda text: err.print(Text(text)))
     if not runs:
@@ -111,7 +108,7 @@ def retry(
 @app.command()
 def drop(ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Numbers in the list.")]) -> None:
     """Forget records that were set aside."""
-    with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
+    with wiring.state_database(wiring.configured_settings()) as url, wiring.reading_engine(url) as engine:
         feed_wiring.drop_dead_letters(engine, ids)
     out.print(f"{len(set(ids)):,} records dropped.")
 

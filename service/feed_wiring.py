@@ -28,11 +28,14 @@ from service.store import dead_letters, feeds, shard_dealing
 from service.store.database import connect
 from service.store.demo_source import DemoSource, demo_source
 from service.store.feed_start import FeedStart
+from service.store.generation import find_source
 from service.store.masking import mask
+from service.store.migrate import found_revision, require_current
 from service.store.outbox import PostgresOutbox
 from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.store.schema_changes import COMMAND_NAME, rename
 from service.store.shard_servers import read_map
+from service.store.shown_values import read_shown
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
@@ -45,12 +48,12 @@ from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_catalog import Root
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
-from service.usecases import ports, schema_changes, track_keys
+from service.usecases import ports, said_before, schema_changes, track_keys
 from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
-from service.usecases.preflight_facts import Facts, Finding, Level
+from service.usecases.preflight_facts import Facts, Finding, Level, StateFacts
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed, Tried, tried
 from service.usecases.send_transitions import TransitionSender
 from service.usecases.transactions import WaitLimits
@@ -288,6 +291,20 @@ def is_followed(url: str, source: str, name: str) -> bool:
         return True
 
 
+def excluded_before(url: str, name: str) -> list[str]:
+    """Give the tables that were left out when a source was read."""
+    with connect(url, COMMAND_NAME) as connection:
+        found = find_source(connection, name)
+    return [] if found is None else list(found[0].get("exclude", ()))
+
+
+def require_said(url: str, name: str, exclude: Sequence[str], store_values: str | None, masks: Sequence[str]) -> None:
+    """Raise SourceError where more is kept of a source than is said of it now."""
+    with wiring.reading_engine(url) as engine, connect(url, COMMAND_NAME) as connection:
+        tables, shown = feeds.tables_of(engine, name), read_shown(connection, name)
+    said_before.require_said(name, tables, *shown, exclude, store_values, masks)
+
+
 def source_url(source: str, name: str) -> str:
     """Give the address of a Postgres source alone, with its password."""
     return parse_address(source, name).url
@@ -396,14 +413,25 @@ def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
         return feeds.set_paused(engine, feed, paused)
 
 
+def _state_as_it_is(settings: Settings) -> StateFacts:
+    """Read what there is of a state, and make or migrate none; raise StateError for one of another revision."""
+    none_yet = StateFacts(0, [], [], {})
+    if settings.database_url is None and not (settings.data_dir / "postgres").is_dir():
+        return none_yet
+    with wiring.database_as_it_is(settings) as url, wiring.reading_engine(url) as engine:
+        if found_revision(url) is None:
+            return none_yet
+        require_current(url)
+        return read_state_facts(engine)
+
+
 def preflight(settings: Settings, source: str | None, feed: str | None, connect: str | None) -> list[Finding]:
     """Look at the state, and at what is named beside it; what cannot be looked at is a finding as well."""
     found: list[Finding] = []
     has_registry = settings.schema_registry is not None
     facts = Facts(feed=feed, has_registry=has_registry, binary_handling=settings.binary_handling)
     try:
-        with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
-            facts = replace(facts, state=read_state_facts(engine))
+        facts = replace(facts, state=_state_as_it_is(settings))
     except StateError as error:
         found.append(Finding(Level.FAIL, "state", str(error)))
     try:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from service import feed_wiring, terminal, wiring
 from service.bootstrap_command import (
+    ForgetOption,
     KeyOption,
     MaskOption,
     QualifyOption,
@@ -118,6 +119,7 @@ def follow(
     replace: Annotated[
         bool, typer.Option("--replace", help="Read a source anew that was read before, with a new slot.")
     ] = False,
+    forget_options: ForgetOption = False,
     exclude: ExcludeOption = None,
     qualify: QualifyOption = False,
     row_images: RowImagesOption = None,
@@ -132,12 +134,17 @@ def follow(
     with wiring.state_database(wiring.configured_settings(), migrate=True) as url:
         if replace or not feed_wiring.is_followed(url, source, name):
             settings = wiring.configured_settings()
+            if not exclude and replace and not forget_options:
+                exclude = feed_wiring.excluded_before(url, name)
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with feed_wiring.new_postgres_feed(url, source, name, exclude or (), replace) as told:
-                arguments = ["--name", name, *told, *job_told(master), *images_told(row_images, key)]
+                arguments = ["--name", name, *told, *job_told(master, exclude), *images_told(row_images, key)]
                 arguments += values_told(store_values, mask)
-                arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
+                flags = ("--replace", replace), ("--forget-options", forget_options), ("--qualify", qualify)
+                arguments += [flag for flag, given in flags if given]
                 run_bootstrap(url, settings, feed_wiring.source_url(source, name), arguments)
+        else:
+            feed_wiring.require_said(url, name, exclude or (), store_values, mask or ())
     _consume(feed_wiring.feed_address(source, name), until_end, on_error, stats_json)
 
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from service import feed_wiring
-from service.config import load_settings
+from service import feed_wiring, wiring
 from service.terminal import DocumentFormat, out
 from service.usecases.preflight_facts import Finding, Level
 
@@ -25,7 +24,7 @@ def preflight(
     format_: Annotated[DocumentFormat, typer.Option("--format", help="How to print it.")] = DocumentFormat.TABLE,
 ) -> None:
     """Say what would go wrong with a feed: source, connector, topics, state; exit code 1 if something would."""
-    findings = feed_wiring.preflight(load_settings(), source, feed, connect)
+    findings = feed_wiring.preflight(wiring.configured_settings(), source, feed, connect)
     if format_ is DocumentFormat.JSON:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:

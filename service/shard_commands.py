@@ -12,7 +12,6 @@ import typer
 from rich.text import Text
 
 from service import feed_wiring, wiring
-from service.config import load_settings
 from service.terminal import Format, FormatOption, err, out, print_list
 
 app = typer.Typer(
@@ -49,6 +48,6 @@ def set_(
 
     Waits for a consumer to hand the state over.
     """
-    with wiring.state_database(load_settings()) as url:
+    with wiring.state_database(wiring.configured_settings()) as url:
         version = feed_wiring.set_shards(url, number, servers, lambda said: err.print(Text(said)))
     out.print(Text(f"The state is in {number} shard{'s' if number > 1 else ''} since version {version}."))

@@ -137,7 +137,7 @@ def upload(
     found = [one for path in paths for one in _read(path)]
     if name is not None and len(found) != 1:
         raise typer.BadParameter(f"it names one sketch, and there are {len(found)}", param_hint="--name")
-    with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
+    with wiring.state_database(wiring.configured_settings()) as url, wiring.reading_engine(url) as engine:
         uploads = wiring.make_uploads(engine)
         for own, data in found:
             column = f"{UPLOADED}{prefix}{own if name is None else name}"
@@ -156,7 +156,7 @@ def download(
 ) -> None:
     """Write a column's sketch, as it is now, to a file; with --bytes one that is made of its values, if stored."""
     with (
-        wiring.state_database(load_settings()) as url,
+        wiring.state_database(wiring.configured_settings()) as url,
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot(with_values=most_bytes is not None) as snapshot,
     ):
@@ -179,7 +179,7 @@ def list_(
 ) -> None:
     """List the sketches of attributes, and the uploaded ones."""
     with (
-        wiring.state_database(load_settings()) as url,
+        wiring.state_database(wiring.configured_settings()) as url,
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot() as snapshot,
     ):
@@ -198,7 +198,7 @@ def list_(
 @app.command()
 def drop(name: Annotated[str, typer.Argument(help="sketch:NAME")]) -> None:
     """Forget an uploaded sketch."""
-    with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
+    with wiring.state_database(wiring.configured_settings()) as url, wiring.reading_engine(url) as engine:
         wiring.make_uploads(engine).delete(sketched_columns.upload_name(name))
     out.print(Text(f"{name} is gone."))
 

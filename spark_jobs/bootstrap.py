@@ -37,6 +37,7 @@ from service.store.generation import (
     assign_attribute_ids,
     clear_remains,
     create_registry,
+    find_source,
     last_attribute_id,
     read_registry,
     read_row_keys,
@@ -105,6 +106,7 @@ class _Bootstrap:
         self.is_followed = False
         self.images_ids: dict[int, int] = {}
         self.shown: list[int | None] = []
+        self.said_before: list[str] = []
         self.served = ServedState(0, 0, 0)
         self.registry = 0
         self.servers: list[ShardServer] = []
@@ -118,7 +120,7 @@ class _Bootstrap:
             if isinstance(source, FoldedSource):
                 running = self._discover(source, spark)
             tables, doubts = choose_row_images(source.tables(), self.options)
-            self.summary.warnings = [*source.warnings, *doubts]
+            self.summary.warnings = [*self.said_before, *source.warnings, *doubts]
             self._be_alone()  # before what is masked and tracked is read: whoever changes that takes the same lock
             tables = choose_tuples(tables, self.options, self._known_tuples(), self._schema)
             names = [
@@ -200,9 +202,20 @@ class _Bootstrap:
             with connect(self.options.database_url, DRIVER_NAME) as connection:
                 remembered = self.options.remembered(*read_source(connection, self.options.name))
                 self.options = replace(remembered, keys=tuple(read_row_keys(connection, remembered.name).items()))
+        elif self.options.as_before:
+            self._read_as_before()
         source = open_source(self.options)
         self.stack.callback(source.close)
         return source
+
+    def _read_as_before(self) -> None:
+        """Let what was said of the source before stand where nothing is said now, and tell of it."""
+        found = self._of_state(lambda connection: find_source(connection, self.options.name), None)
+        if found is not None:
+            given, self.options = self.options, self.options.with_those_before(*found)
+            kept = [option for option in self.options.told() if option not in given.told()]
+            if kept:
+                self.said_before = [f"read as before, with {' '.join(kept)}; --forget-options reads it without"]
 
     def _be_alone(self) -> None:
         """Become the one bootstrap."""

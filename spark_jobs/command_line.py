@@ -11,6 +11,7 @@ from typing import Any
 from service.core.errors import SourceError
 from service.core.estimators import bucket_bits_for
 from service.core.model import is_place
+from service.core.shown_values import parse_mask
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.core.typed_names import read_list
 from service.store.feed_start import FeedStart
@@ -29,6 +30,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add_job_options(parser)
     add_reading_options(parser)
     add("--replace", action="store_true", help="read a source anew that was bootstrapped before")
+    add(
+        "--forget-options",
+        action="store_true",
+        help="with --replace: what was said of the source before counts no more",
+    )
     add("--qualify", action="store_true", help="put the source's name before its schemas' names")
     add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
     add("--sketch-only", action="store_true", help="keep no values: sketches and counters alone, answers are estimates")
@@ -180,11 +186,6 @@ def _key(text: str) -> tuple[str, tuple[str, ...]]:
     return table, read_list(columns) or ("",)
 
 
-def _mask(text: str) -> tuple[str, str]:
-    column, equals, what = text.rpartition("=")
-    return (column, what) if equals else (text, "none")
-
-
 def options_of(given: argparse.Namespace) -> Options:
     """Give the options of a run."""
     reading = reading_options(given)
@@ -195,6 +196,7 @@ def options_of(given: argparse.Namespace) -> Options:
         name=given.name,
         database_url=given.database_url,
         replace=given.replace,
+        as_before=given.replace and not given.forget_options,
         insert_only=given.insert_only,
         sketch_only=given.sketch_only,
         qualify=given.qualify,
@@ -214,6 +216,6 @@ def options_of(given: argparse.Namespace) -> Options:
         feed_start=given.feed_start,
         fail_at=given.fail_at,
         store_values=given.store_values,
-        masks=tuple(map(_mask, given.mask)),
+        masks=tuple(map(parse_mask, given.mask)),
         **reading,
     )

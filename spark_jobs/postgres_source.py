@@ -81,12 +81,12 @@ class PostgresSource:
         self.snapshot: str | None = self._snapshot.visible
         try:
             found = self._snapshot.tables(published=options.published)
+            self.stored = self._snapshot.chosen(found, options.exclude)
             if options.only_tables:
                 missing = set(options.only_tables) - {f"{t.schema}.{t.name}" for t in found}
                 if missing:
                     raise MissingTableError(min(missing))
-                found = [t for t in found if f"{t.schema}.{t.name}" in options.only_tables]
-            self.stored = self._snapshot.chosen(found, options.exclude)
+                self.stored = [t for t in self.stored if f"{t.schema}.{t.name}" in options.only_tables]
         except BaseException:
             self.close()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,12 @@ SETTINGS = (
 )  # fmt: skip
 """Options that decide what a source holds; the state keeps them with it."""
 
+SAID_ONCE = (
+    "qualify", "null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "only_tables", "insert_only",
+    "sketch_only",
+)  # fmt: skip
+"""Those that were said of a source are not forgotten by who reads it anew and does not say them again."""
+
 LEFT_OUT = (".", "_")
 """What names of files and folders begin with that are of no table."""
 
@@ -52,6 +59,7 @@ class Options:
     database_url: str | None = None
     format: str | None = None
     replace: bool = False
+    as_before: bool = False
     insert_only: bool = False
     qualify: bool = False
     null_tokens: tuple[str, ...] = ()
@@ -90,6 +98,38 @@ class Options:
         kept = {name: settings[name] for name in SETTINGS if name in settings}
         kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
         return replace(self, insert_only=insert_only, sketch_only=sketch_only, **kept)
+
+    def with_those_before(self, settings: Mapping[str, Any], insert_only: bool, sketch_only: bool) -> Options:
+        """Give these options, and where they say nothing what the state remembers of the source.
+
+        Raises SourceError for a source of sketches alone that is to have none.
+        """
+        before, silent = self.remembered(settings, insert_only, sketch_only), Options(self.source, self.name)
+        names = {name for name in SAID_ONCE if getattr(self, name) == getattr(silent, name)}
+        if settings.get("published"):  # which tables these are `subsetd follow` has said
+            names.discard("only_tables")
+        chosen = replace(self, **{name: getattr(before, name) for name in names})
+        if chosen.sketch_only and chosen.sketches is None:
+            raise SourceError(
+                f"Of the source {self.name} sketches alone are kept (--sketch-only), and none are to be made: switch "
+                f"SUBSETD_SKETCHES on, or forget what was said of it before: --forget-options."
+            )
+        return chosen
+
+    def told(self) -> list[str]:
+        """Give, as a shell takes them, the options among SAID_ONCE that are not what nothing said means."""
+        silent = Options(self.source, self.name)
+        told = []
+        for name in SAID_ONCE:
+            value = getattr(self, name)
+            if value == getattr(silent, name):
+                continue
+            option = "--no-header" if name == "header" else f"--{name.removesuffix('s').replace('_', '-')}"
+            if isinstance(value, bool):
+                told.append(option)
+            else:
+                told += [shlex.quote(f"{option}={one}") for one in (value if isinstance(value, tuple) else [value])]
+        return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,12 @@ def parse_shown(text: str) -> int | None:
     )
 
 
+def parse_mask(text: str) -> tuple[str, str]:
+    """Read SCHEMA.TABLE.COLUMN, or with =WHAT, as a column and what to keep of its values: by itself nothing."""
+    column, equals, what = text.rpartition("=")
+    return (column, what) if equals else (text, "none")
+
+
 def told_shown(characters: int | None) -> str:
     """Write what `parse_shown` reads."""
     return "full" if characters is None else f"prefix:{characters}" if characters else "none"

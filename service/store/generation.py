@@ -179,15 +179,21 @@ def read_served(connection: Any) -> ServedState:
     return ServedState(version, generation, int(record_count))
 
 
-def read_source(connection: Any, name: str) -> tuple[dict[str, Any], bool, bool]:
-    """Read (settings, is insert-only, is sketch-only) of a source; raise StateError for one that is not known."""
+def find_source(connection: Any, name: str) -> tuple[dict[str, Any], bool, bool] | None:
+    """Read (settings, is insert-only, is sketch-only) of a source; None for one that is not known."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT settings, insert_only, sketch_only FROM source WHERE name = %s", (name,))
-        row = cursor.fetchone()
+        row: tuple[dict[str, Any], bool, bool] | None = cursor.fetchone()
     connection.commit()
-    if row is None:
+    return row
+
+
+def read_source(connection: Any, name: str) -> tuple[dict[str, Any], bool, bool]:
+    """Read what `find_source` does; raise StateError for a source that is not known."""
+    found = find_source(connection, name)
+    if found is None:
         raise StateError(f"There is no source {name!r} in the state; `subsetd status` lists those there are.")
-    return row[0], row[1], row[2]
+    return found
 
 
 def read_row_keys(connection: Any, name: str) -> dict[str, tuple[str, ...]]:

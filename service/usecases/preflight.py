@@ -16,7 +16,9 @@ def check(facts: Facts) -> list[Finding]:
     """Find what is wrong, and what is well, in the order: state, source, connectors, topics."""
     found: list[Finding] = []
     if facts.state is not None:
-        found += _state(facts.state)
+        # Who is about to read a database and follow it has none yet; whoever follows topics needs what they go on from.
+        begins = facts.source is not None and facts.topics is None and facts.connectors is None
+        found += _state(facts.state, Level.WARN if begins else Level.FAIL)
     if facts.source is not None:
         found += check_source(facts.source)
         found += check_tables(facts.source, facts.state)
@@ -30,10 +32,10 @@ def check(facts: Facts) -> list[Finding]:
     return found
 
 
-def _state(state: StateFacts) -> Iterator[Finding]:
+def _state(state: StateFacts, of_none: Level) -> Iterator[Finding]:
     if not state.sources:
         yield Finding(
-            Level.FAIL,
+            of_none,
             "state",
             "no source was bootstrapped yet",
             "subsetd bootstrap SOURCE --name NAME, or subsetd follow",

@@ -58,6 +58,10 @@ def test_a_database_is_read_and_followed_and_let_go(followed_url: str, database_
     assert states.read(database_url) == states.expected(tables)
     assert not states.query(database_url, "select from state_version where dead > 0 or skipped > 0")
 
+    hidden = subsetd(database_url, *follow, "--mask", "s.customers.name")
+    assert hidden.returncode == 1
+    assert "subsetd attribute mask s.customers.name --keep none" in " ".join(hidden.stderr.split())
+
     run(followed_url, "ALTER PUBLICATION subsetd_shop DROP TABLE s.orders")
     lacking = subsetd(database_url, *follow)
     assert lacking.returncode == 1
@@ -74,6 +78,14 @@ def test_a_database_is_read_and_followed_and_let_go(followed_url: str, database_
     assert anew.returncode == 1
     assert "--replace" in anew.stderr
     assert states.query(followed_url, "select from pg_publication") == [], "what was made for nothing is dropped"
+
+    run(followed_url, "ALTER TABLE s.left_out REPLICA IDENTITY FULL")  # nothing else keeps it away
+    replaced = subsetd(database_url, *follow, "--replace")
+    assert replaced.returncode == 0, replaced.stderr
+    assert "read as before, with --exclude=s.left_out; --forget-options" in " ".join(replaced.stderr.split())
+    published = states.query(followed_url, "select tablename from pg_publication_tables order by 1")
+    assert published == [("customers",), ("orders",)]
+    assert states.read(database_url) == states.expected(tables)
 
 
 def test_a_source_that_is_away_says_how_its_slot_is_dropped(database_url: str) -> None:

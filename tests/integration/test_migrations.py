@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
@@ -341,3 +343,15 @@ def test_a_migration_is_told(database_url: str, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().out
     assert "schema migrated" in said
     assert "0010" in said
+
+
+@pytest.mark.parametrize("command", [("dead-letters", "list"), ("sketch", "list")])
+def test_a_document_has_no_line_of_the_log_before_it(
+    database_url: str, command: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate.downgrade(database_url, "0010")
+    monkeypatch.setattr(wiring, "EmbeddedPostgres", lambda _: nullcontext(SimpleNamespace(url=database_url)))
+    monkeypatch.setenv("SUBSETD_DATA_DIR", str(tmp_path))
+    told = CliRunner().invoke(app, [*command, "--format", "json"])
+    assert (told.exit_code, json.loads(told.stdout)) == (0, [])
+    assert "schema migrated" in told.stderr

@@ -6,16 +6,21 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
+from service import feed_wiring, wiring
 from service.cli import app
+from service.config import load_settings
 from service.core.errors import FeedError, SourceError
+from service.store import migrate
 from service.store.database import make_engine
 from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.stream.connect_rest import read_connectors
@@ -300,3 +305,21 @@ def test_the_command_prints_findings_and_ends_with_1_when_something_would_fail(
         assert CliRunner().invoke(app, ["preflight", "--connect", url]).exit_code == 0
     away = CliRunner().invoke(app, ["preflight", "--source", "postgresql://app@127.0.0.1:1/shop"])
     assert (away.exit_code, "Cannot reach" in away.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("revision", ["0010", None])
+def test_an_embedded_state_is_neither_made_nor_brought_up_to_date(
+    empty_database_url: str, revision: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if revision is not None:
+        migrate.upgrade(empty_database_url)
+        migrate.downgrade(empty_database_url, revision)
+    embedded = nullcontext(SimpleNamespace(url=empty_database_url))
+    monkeypatch.setattr(wiring, "EmbeddedPostgres", lambda _: embedded)
+    settings = load_settings(data_dir=tmp_path)
+    (absent,) = feed_wiring.preflight(settings, None, None, None)
+    assert "no source was bootstrapped yet" in absent.found
+    (tmp_path / "postgres").mkdir()
+    (found,) = feed_wiring.preflight(settings, None, None, None)
+    assert ("no source was bootstrapped yet" in found.found) == (revision is None)
+    assert migrate.found_revision(empty_database_url) == revision

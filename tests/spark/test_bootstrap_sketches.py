@@ -163,6 +163,21 @@ def test_sketches_that_cannot_be_made_of_records_decide_the_form(
     assert broken_invariants(database_url) == []
 
 
+def test_who_reads_a_source_anew_has_not_forgotten_that_no_value_of_it_is_kept(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "log", {**LOG, "left_out": {"word": ["secret"]}})
+    log = Options(folder, "log", database_url, sketches=SMALL, sketch_only=True, exclude=("left_out",))
+    assert run_bootstrap(spark, log).warnings == []
+    again = Options(folder, "log", database_url, sketches=SMALL, replace=True, as_before=True)
+    (told,) = run_bootstrap(spark, again).warnings
+    assert told == "read as before, with --exclude=left_out --sketch-only; --forget-options reads it without"
+    assert query(database_url, "select from gen_rec") == []
+    assert query(database_url, "select from tracked_table where table_name = 'left_out'") == []
+    run_bootstrap(spark, replace(again, as_before=False))
+    assert query(database_url, "select from gen_rec where value = 'secret'") != []
+
+
 def test_a_sketch_only_source_is_recomputed_by_a_check(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
     log = Options(write(tmp_path / "log", LOG), "log", database_url, sketches=SMALL, sketch_only=True)
     run_bootstrap(spark, log)

@@ -219,8 +219,12 @@ def test_topics(changed: Mapping[str, object], level: str, words: str) -> None:
 
 
 def test_what_a_state_needs_of_a_person() -> None:
-    (empty,) = wrong(Facts(state=StateFacts(0, [], [], {})))
-    assert "subsetd bootstrap" in empty.way_out
+    none_yet = StateFacts(0, [], [], {})
+    (empty,) = wrong(Facts(state=none_yet))
+    assert (empty.level, "subsetd bootstrap" in empty.way_out) == ("fail", True)
+    (begins,) = wrong(Facts(state=none_yet, source=SOURCE))
+    assert (begins.level, "subsetd follow" in begins.way_out) == ("warn", True)
+    assert wrong(Facts(state=none_yet, source=SOURCE, feed="kafka:c", topics=[TOPIC]))[0] == empty
     letters, stale = wrong(Facts(state=replace(STATE, dead_letters=2, stale=["s.t.c"])))
     assert "subsetd dead-letters" in letters.way_out
     assert "subsetd attribute drop s.t.c" in stale.way_out
