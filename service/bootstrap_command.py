@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -116,6 +117,9 @@ def bootstrap(
     arguments += [*job_told(master, exclude), *csv_told(null_token, delimiter, quoting, header, encoding)]
     if only_table and not source.startswith("postgres"):
         raise SourceError(f"--only-table {only_table[0]}: {source} is no Postgres; name the files or topics to read.")
+    of_files = csv_told(None, delimiter, quoting, header, encoding)
+    if of_files and re.match("(postgres|kafka)", source):
+        raise SourceError(f"{of_files[0]}: {source.partition(':')[0]} is no CSV; leave the option out.")
     arguments += [f"--only-table={table}" for table in only_table or ()]
     arguments += [*images_told(row_images, key), *values_told(store_values, mask)]
     arguments += [f"--track-key={columns}" for columns in track_key or ()]

@@ -32,6 +32,8 @@ def refresh(
     master: MasterOption = None,
 ) -> None:
     """Find the inclusion dependencies of a corpus anew; what is served stays until all of it is there."""
+    if master is not None and not wait:
+        raise typer.BadParameter("--master is for --wait: a service runs refreshes on its own SUBSETD_SPARK_MASTER")
     settings = wiring.configured_settings(**({} if master is None else {"spark_master": master}))
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
         corpora = corpus_wiring.make_corpus_register(engine, settings).corpora

@@ -161,7 +161,7 @@ def set_(
 ) -> None:
     """Change how a corpus is read, what is looked for, or when; the next refresh goes by it, and reads all anew."""
     changes = _given(options)
-    for option in unset or ():
+    for option in dict.fromkeys(unset or ()):
         _unset(changes, option)
     if changes == {"settings": {}}:
         raise SourceError(f"Nothing is to be changed of {name}: give an option, as `subsetd corpus set --help` says.")
@@ -192,6 +192,8 @@ def _unset(changes: dict[str, Any], option: str) -> None:
     name = option.removeprefix("--").replace("-", "_")
     name = words.get(name, name)
     settings = CorpusSettings().to_json()
+    if name in changes or name in changes["settings"]:
+        raise SourceError(f"--unset {option}: the option is given as well; leave one of the two out.")
     if name in RUNNING:
         changes[name] = NewCorpus.__dataclass_fields__[name].default
     elif name == "filters":

@@ -163,6 +163,8 @@ def unfollow(
     ] = False,
 ) -> None:
     """Drop the replication slot and the publication of a followed source; what was applied stays."""
+    if gone and source is not None:
+        raise typer.BadParameter("--gone asks no source: leave --source out")
     with wiring.state_database(wiring.configured_settings()) as url:
         if gone:
             out.print(f"The feed {feed_wiring.forget_feed(url, name)} is forgotten.")

@@ -87,6 +87,13 @@ def foreign_keys(
 ) -> None:
     """List candidates for foreign keys, the likeliest first."""
     if context.invoked_subcommand is not None:
+        sources = ((name, context.get_parameter_source(name)) for name in context.params)
+        given = [name.strip("_").replace("_", "-") for name, found in sources if found and found.name == "COMMANDLINE"]
+        if given:
+            raise typer.BadParameter(
+                f"--{given[0]} is of the list of candidates; options of the command stand behind its name",
+                param_hint=context.invoked_subcommand,
+            )
         return
     with (
         wiring.state_database(wiring.configured_settings()) as url,

@@ -156,6 +156,13 @@ class _Bootstrap:
         running = self._started(spark)
         self.display.begin("looking for tables")
         source.discover(run_parallel(running))
+        own = {place[:3] for place in source.feed_positions}
+        for feed, topic, partition, _ in self.options.feed_positions:
+            if (feed, topic, partition) in own:
+                raise SourceError(
+                    f"--feed-position {feed},{topic},{partition}: the source is read from this partition, whose feed "
+                    f"goes on where that ends. Leave the position out."
+                )
         positions = (*source.feed_positions, *self.options.feed_positions)
         self.options = replace(self.options, feed_positions=positions)
         return running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     for *_, partition, offset in parsed.feed_position:
         if not is_place(partition, offset):
             parser.error(f"--feed-position: {partition}, {offset} are no numbers of a partition and an offset")
+    places = Counter(tuple(given[:3]) for given in parsed.feed_position)
+    for place, times in places.items():
+        if times > 1:
+            parser.error(f"--feed-position: {','.join(place)} is given {times} times")
     return parsed
 
 

@@ -455,6 +455,22 @@ def test_long_rows_are_handed_on_in_small_batches(cluster: Cluster, monkeypatch:
     assert [_from_ipc(row)[1].num_rows for chunk in chunks for row in chunk.to_pylist()] == [4] * 5
 
 
+def test_a_position_of_a_partition_that_is_read_is_refused(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    database.change(random.Random(3))
+    database.flush()
+    bootstrap(spark, database_url, database.address)
+    before = query(database_url, "select feed, topic, partition, next_offset from feed_position order by 2, 3")
+    feed, topic, partition, offset = before[0]
+    with pytest.raises(SourceError, match=rf"--feed-position {feed},{topic},{partition}: .*Leave the position out"):
+        bootstrap(
+            spark, database_url, database.address, replace=True,
+            feed_positions=((feed, topic, partition, offset + 5),),
+        )  # fmt: skip
+    assert query(database_url, "select feed, topic, partition, next_offset from feed_position order by 2, 3") == before
+
+
 def test_topics_that_are_not_there_are_told(spark: SparkSession, database_url: str, broker: KafkaBroker) -> None:
     with pytest.raises(SourceError, match="has no topic 'nothing'"):
         bootstrap(spark, database_url, f"kafka://{broker.bootstrap_servers}/nothing")
