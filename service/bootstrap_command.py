@@ -116,7 +116,7 @@ def bootstrap(
     ]
     arguments += [*job_told(master, exclude), *csv_told(null_token, delimiter, quoting, header, encoding)]
     if only_table and not source.startswith("postgres"):
-        raise SourceError(f"--only-table {only_table[0]}: {source} is no Postgres; name the files or topics to read.")
+        raise SourceError(f"--only-table {only_table[0]}: the source is no Postgres; name the files or topics to read.")
     of_files = csv_told(None, delimiter, quoting, header, encoding)
     if of_files and re.match("(postgres|kafka)", source):
         raise SourceError(f"{of_files[0]}: {source.partition(':')[0]} is no CSV; leave the option out.")

@@ -214,7 +214,7 @@ def _kind_of(location: str) -> CorpusKind:
         kind = ENDINGS.get(next((suffix for suffix in reversed(suffixes) if suffix not in PACKINGS), ""))
         if kind is not None:
             return kind
-    raise SourceError(f"What {location} is made of is not seen from its files' endings: say it with --kind.")
+    raise SourceError("What the location is made of is not seen from its files' endings: say it with --kind.")
 
 
 def _files_below(folder: str) -> Iterator[str]:

@@ -72,13 +72,13 @@ def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="Its n
         "partition": record.partition,
         "offset": record.offset,
         "set aside at version": letter.version,
-        "because": letter.message,
+        "because": _shown(letter.message.encode(errors="backslashreplace")),
         **{f"header {name}": _shown(value) for name, value in record.headers},
         "key": _shown(record.key),
         "value": _shown(record.value),
     }
     for name, value in told.items():
-        out.print(Text(f"{name}: {value}"), soft_wrap=True)
+        out.print(Text(f"{terminal.printable(name)}: {value}"), soft_wrap=True)
 
 
 @app.command()

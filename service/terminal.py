@@ -166,7 +166,12 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if type(value) is int and name not in NAMING else str(value)
+    return f"{value:,}" if type(value) is int and name not in NAMING else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Give a text of a source as a terminal may be given it: no letter of it clears a screen or begins a line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format) -> None:

@@ -100,7 +100,7 @@ def session(
     for key, value in settings.items():
         conf.set(key.replace("_", "."), value)
     conf.setIfMissing(DAEMON, workers_daemon(master, told))
-    for key, value in worker_sockets(master).items():
+    for key, value in {**worker_sockets(master), **kept_from_others(master)}.items():
         conf.set(key, told.get(key) or value)
     python = executors_python(master, told)
     os.environ["PYSPARK_PYTHON"] = python or sys.executable
@@ -202,6 +202,15 @@ def worker_sockets(master: str) -> dict[str, str]:
     if not is_local(master) or len(os.fsencode(folder := job_folder())) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
+
+
+def kept_from_others(master: str) -> dict[str, str]:
+    """Let no other user of this machine read what is shuffled, nor ask the driver for tasks and what is in them.
+
+    Spark's folders can be read by all, and whoever connects to a port of its is heard. Of a cluster that is its
+    administrator's to say: its executors have to know the secret.
+    """
+    return {"spark.local.dir": str(job_folder()), "spark.authenticate": "true"} if is_local(master) else {}
 
 
 def _code_is_there(master: str, told: SparkConf) -> bool:

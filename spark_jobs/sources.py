@@ -275,7 +275,8 @@ def open_source(options: Options) -> Source:
     if "://" in options.source and has_key(options.source):  # it would be kept and shown, and is in each message
         raise SourceError(
             "The state keeps no passwords: leave user and key out of the address, and give them in settings that "
-            "executors have as well: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, "
+            "executors have as well: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, AZURE_CLIENT_SECRET for "
+            "abfs://, "
             "spark.hadoop.fs.s3a.access.key and .secret.key in spark-defaults.conf or core-site.xml for s3a://."
         )
     from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS

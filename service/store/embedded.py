@@ -38,6 +38,8 @@ SETTINGS: Mapping[str, str] = {
     "checkpoint_timeout": "15min",
     # Each task of a Spark job on this machine has one, and may still be closing the one before.
     "max_connections": str(50 + 2 * (os.cpu_count() or 1)),
+    # The log would have the texts of statements that fail, and in them values, and secrets of webhooks.
+    "log_min_error_statement": "panic",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
@@ -268,7 +270,8 @@ class EmbeddedPostgres:
         for name, value in self.settings.items():
             options += ["-c", f"{name}={value}"]
         if os.geteuid() == 0:
-            self.log.touch()
+            self.log.touch(mode=0o600)
+            self.log.chmod(0o600)
             os.chown(self.log, self.cluster.stat().st_uid, self.cluster.stat().st_gid)
         deadline = time.monotonic() + DYING_SECONDS
         while True:

@@ -23,7 +23,9 @@ def read_connectors(url: str) -> list[ConnectorFacts]:
     if found is None:
         raise FeedError("What --connect names is no address of Kafka Connect; give http://host:8083")
     base, login = found
-    request = urllib.request.Request(f"{base}/connectors?expand=info&expand=status", headers=login)
+    request = urllib.request.Request(f"{base}/connectors?expand=info&expand=status")
+    for name, value in login.items():
+        request.add_unredirected_header(name, value)  # another host is not told
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
             told = orjson.loads(answer.read(LONGEST_ANSWER))

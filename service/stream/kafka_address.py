@@ -85,7 +85,7 @@ def parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
     place, _, query = address.removeprefix("kafka://").partition("?")
     hosts, _, names = place.partition("/")
     shown = without_password(address)
-    if "@" in hosts:
+    if "@" in place:
         raise FeedError(f"feed address {shown!r} holds a user, and brokers are asked without one: leave it out")
     servers = []
     for host in hosts.split(","):
@@ -108,4 +108,4 @@ def parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
 
 def without_password(address: str) -> str:
     """Give an address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//***@", address)
+    return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)  # a password may have a slash or an @ in it

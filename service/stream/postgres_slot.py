@@ -157,7 +157,8 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
         )
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
     foreign: dict[str, str] = {}
-    unlogged, unknown_rows = [], []
+    unlogged: dict[str, str] = {}
+    unknown_rows = []
     for schema, name, may_use, owner, is_ours, _, *part in cursor.fetchall():
         part_schema, part_name, is_unlogged, has_no_identity = part
         if not may_use:
@@ -166,21 +167,22 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
                 f"there: GRANT USAGE ON SCHEMA {sql_name(schema)} TO {sql_name(user)}"
             )
         if not is_ours:
-            foreign[sql_name(schema, name)] = owner
+            foreign[f"{schema}.{name}"] = owner
         if is_unlogged:
-            unlogged.append(sql_name(part_schema, part_name))
+            unlogged[sql_name(part_schema, part_name)] = f"{schema}.{name}"
         elif has_no_identity:
             unknown_rows.append(sql_name(part_schema, part_name))
     if foreign:
         table, owner = next(iter(foreign.items()))
         raise FeedError(
             f"Only its owner can publish a table, and the user {user!r} is not the owner of {', '.join(foreign)}. As a "
-            f"superuser run there: GRANT {sql_name(owner)} TO {sql_name(user)}; or leave it out: --exclude {table}"
+            f"superuser run there: GRANT {sql_name(owner)} TO {sql_name(user)}; or leave it out: --exclude {shlex.quote(table)}"
         )
     if unlogged:
         raise FeedError(
             f"Changes of unlogged tables are not told by Postgres: {', '.join(unlogged)}. Make them logged: "
-            f"ALTER TABLE {unlogged[0]} SET LOGGED; or leave them out: --exclude {unlogged[0]}"
+            f"ALTER TABLE {next(iter(unlogged))} SET LOGGED; or leave them out: "
+            f"--exclude {shlex.quote(next(iter(unlogged.values())))}"
         )
     if unknown_rows:
         statements = "\n  ".join(f"ALTER TABLE {table} REPLICA IDENTITY FULL;" for table in unknown_rows)

@@ -30,7 +30,8 @@ class HttpSchemaRegistry:
                 "user:password@ before the host, in which / is %2F and @ is %40"
             )
         self._base, login = found
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **login}
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        self._login = login
         self._unknown: dict[int, float] = {}
 
     def schema(self, schema_id: int) -> str:
@@ -42,6 +43,8 @@ class HttpSchemaRegistry:
         if time.monotonic() - self._unknown.get(schema_id, float("-inf")) < FORGET_UNKNOWN_SECONDS:
             raise self._not_known(schema_id)
         request = urllib.request.Request(f"{self._base}/schemas/ids/{schema_id}", headers=self._headers)
+        for name, value in self._login.items():
+            request.add_unredirected_header(name, value)  # another host is not told
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
                 document = json.loads(answer.read())

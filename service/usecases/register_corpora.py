@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from service.core.corpus import CorpusKind
 from service.core.errors import SourceError
@@ -103,14 +103,14 @@ def _check_name(name: str) -> None:
 
 def _check_location(location: str, kind: CorpusKind) -> None:
     is_database = location.startswith(("postgresql://", "postgres://"))
-    if is_database != (kind is CorpusKind.POSTGRES):
-        raise SourceError(f"The location {location!r} is no corpus of kind {kind}: a database is of kind postgres.")
     if is_database and _has_password(location):
         raise SourceError(
             "The state keeps no passwords: leave it out of the location, and give it to the processes that refresh, in "
             "PGPASSWORD or ~/.pgpass."
         )
     _check_folder("location", location)
+    if is_database != (kind is CorpusKind.POSTGRES):
+        raise SourceError(f"The location {location!r} is no corpus of kind {kind}: a database is of kind postgres.")
 
 
 def _check_folder(name: str, folder: str) -> None:
@@ -121,13 +121,19 @@ def _check_folder(name: str, folder: str) -> None:
     if "://" in folder and has_key(folder):
         raise SourceError(
             f"The state keeps no passwords: leave user and key out of the {name}, and give them to the processes that "
-            "refresh, in their settings: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, "
+            "refresh, in their settings: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, AZURE_CLIENT_SECRET "
+            "for abfs://, "
             "spark.hadoop.fs.s3a.access.key and .secret.key in spark-defaults.conf or core-site.xml for s3a://."
         )
 
 
 def has_key(folder: str) -> bool:
-    """Say whether an address names a user and a key; a slash in a key ends what comes before a path."""
+    """Say whether an address names a user and a key; a slash in a key ends what comes before a path.
+
+    Azure's may have a secret, or a signature, among the options behind the path.
+    """
+    if {"client_secret", "sig"} & {name.lower() for name, _ in parse_qsl(folder.partition("?")[2], True)}:
+        return True
     authority, _, rest = folder.partition("://")[2].partition("/")
     user, at, _ = authority.rpartition("@")
     return ":" in (user if at else "") or ("@" in rest and re.fullmatch(r"[^@:]*:(?!\d*$).*", authority) is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from service.core.errors import SourceError
@@ -36,7 +37,7 @@ def require_said(
         if _most(columns[column]) > _most(wanted):
             raise SourceError(
                 f"The source {name} is followed already, and of {column} more is kept than --mask says now: run "
-                f"`subsetd attribute mask {column} --keep {told_shown(wanted)}`, or {anew}."
+                f"`{shlex.join(['subsetd', 'attribute', 'mask', column, '--keep', told_shown(wanted)])}`, or {anew}."
             )
     if _most(before) > _most(of_source):
         raise SourceError(
