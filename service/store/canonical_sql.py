@@ -15,14 +15,8 @@ _BARE_ELEMENTS = {
     *(f"{name} {zone} time zone" for name in ("time", "timestamp") for zone in ("with", "without")),
 }
 """Types of elements that an array's JSON has as numbers, truth values, or in ISO 8601."""
-_ELEMENTS = {"hstore": "::json[]"}
+_ELEMENTS = {"xml": "::text::text[]", "hstore": "::json[]"}
 """How others whose cast to text is not their canonical text are cast."""
-_CAST = {
-    *("text", "character varying", "character", "name", '"char"', "boolean", "cidr", "smallint", "integer", "bigint"),
-    *("oid", "uuid", "json", "jsonb", "bit", "bit varying", "macaddr", "macaddr8"),
-}
-"""Types whose canonical text is their cast to text, which is Postgres' own."""
-_BY_OUTPUT = "::text::text[]"
 _FLOATS = {
     # The casts differ from Python and Arrow only where a shorter decimal lies exactly between two floats, which
     # Postgres does not use for either: whole numbers from 2^54 (2^25) to 10^40 (10^20).
@@ -54,9 +48,8 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     if base.endswith("[]"):
         # Of documents and of types that are not known (composite ones) the elements are texts.
         element = base[:-2]
-        cast = (
-            "" if element in _BARE_ELEMENTS else _ELEMENTS.get(element, "::text[]" if element in _CAST else _BY_OUTPUT)
-        )
+        other = "::text::text[]" if "." in element else "::text[]"
+        cast = "" if element in _BARE_ELEMENTS else _ELEMENTS.get(element, other)
         return f"array_to_json({x}{cast})::text"
     if base in ("numeric", "money"):
         return f"trim_scale({x}::numeric)::text"
@@ -85,11 +78,11 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
         return (
             f"case when masklen({x}) = case family({x}) when 4 then 32 else 128 end then host({x}) else {x}::text end"
         )
-    if base in _CAST:
-        return f"{x}::text"
-    # The output is what COPY and changes have. The cast may be another: of xml with its declaration, of a type that
-    # somebody made by a function of his, which would run with the rights of whoever reads.
-    return f"case when {x} is null then null else format('%s', {x}) end"
+    if base == "xml" or "." in base:
+        # The output is what COPY and changes have. The cast may give another text: of xml what is stored, with its
+        # declaration; of a type of one's own what a function of its owner makes, with the rights of whoever reads.
+        return f"case when {x} is null then null else format('%s', {x}) end"
+    return f"{x}::text"
 
 
 def key_expression(value_sql: str, is_tuple_sql: str) -> str:

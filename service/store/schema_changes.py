@@ -278,8 +278,8 @@ def _require_no_key(cursor: Any, one: KnownColumn, known: Sequence[KnownColumn])
     if keys:
         name = f"{one.schema}.{one.table}({', '.join(columns[place] for place in keys[0])})"
         raise StateError(
-            f"The key {name} is tracked on the column that is to go. Drop it by `{shlex.join(['subsetd', 'keys', 'drop', name])}`, and "
-            f"track it again behind the renaming."
+            f"The key {name} is tracked on the column that is to go. Drop it by "
+            f"`{shlex.join(['subsetd', 'keys', 'drop', name])}`, and track it again behind the renaming."
         )
 
 

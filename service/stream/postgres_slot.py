@@ -176,7 +176,8 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
         table, owner = next(iter(foreign.items()))
         raise FeedError(
             f"Only its owner can publish a table, and the user {user!r} is not the owner of {', '.join(foreign)}. As a "
-            f"superuser run there: GRANT {sql_name(owner)} TO {sql_name(user)}; or leave it out: --exclude {shlex.quote(table)}"
+            f"superuser run there: GRANT {sql_name(owner)} TO {sql_name(user)}; or leave it out: "
+            f"--exclude {shlex.quote(table)}"
         )
     if unlogged:
         raise FeedError(
