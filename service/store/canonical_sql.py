@@ -47,9 +47,7 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     x, base = f"({column_sql})", _base(data_type)
     if base.endswith("[]"):
         # Of documents and of types that are not known (composite ones) the elements are texts.
-        element = base[:-2]
-        other = "::text::text[]" if "." in element else "::text[]"
-        cast = "" if element in _BARE_ELEMENTS else _ELEMENTS.get(element, other)
+        cast = "" if base[:-2] in _BARE_ELEMENTS else _ELEMENTS.get(base[:-2], "::text[]")
         return f"array_to_json({x}{cast})::text"
     if base in ("numeric", "money"):
         return f"trim_scale({x}::numeric)::text"
@@ -81,7 +79,8 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     if base == "xml" or "." in base:
         # The output is what COPY and changes have. The cast may give another text: of xml what is stored, with its
         # declaration; of a type of one's own what a function of its owner makes, with the rights of whoever reads.
-        return f"case when {x} is null then null else format('%s', {x}) end"
+        # A row of NULLs `is null`, and yet has a text.
+        return f"case when {x} is distinct from null then format('%s', {x}) end"
     return f"{x}::text"
 
 

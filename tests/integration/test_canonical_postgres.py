@@ -145,6 +145,16 @@ def test_what_is_special_of_postgres(cursor: Cursor, data_type: str, literal: st
     assert texts_of(cursor, data_type, [literal]) == [text]
 
 
+def test_a_type_of_one_s_own_has_its_output_whatever_its_owner_casts_it_to(cursor: Cursor) -> None:
+    cursor.execute(
+        "create type mood as enum ('sad', 'happy'); create type pair as (a integer, b text); "
+        "create function told(mood) returns text immutable language sql as $$ select 'hidden' $$; "
+        "create cast (mood as text) with function told(mood)"
+    )
+    assert texts_of(cursor, "public.mood", ["sad", None]) == ["sad", None]  # type: ignore[list-item]
+    assert texts_of(cursor, "public.pair", ["(1,x)", "(,)", None]) == ["(1,x)", "(,)", None]  # type: ignore[list-item]
+
+
 def test_an_enum_and_a_domain_are_texts(cursor: Cursor) -> None:
     cursor.execute("create type \"Mood\" as enum ('sad', 'happy')")
     assert texts_of(cursor, '"Mood"', ["happy"]) == ["happy"]
