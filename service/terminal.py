@@ -94,7 +94,7 @@ def show_state(answer: StateAnswer, shards_away: Sequence[str] = ()) -> None:
 def show_pair(answer: PairAnswer) -> None:
     """Show whether one attribute is in the other, by how much it misses, since when, and which values miss."""
     relation = "⊆" if answer.holds else "⊄"
-    out.print(Text(f"{answer.dependent.name} {relation} {answer.referenced.name}", style="bold"))
+    out.print(Text(printable(f"{answer.dependent.name} {relation} {answer.referenced.name}"), style="bold"))
     coefficient = answer.coefficient
     exact = coefficient.coefficient
     phi = "undefined: the dependent has no values" if exact is None else told_share(exact, ".6g")

@@ -83,6 +83,15 @@ def test_it_is_durable_and_spares_the_log_of_bulk_loads(folder: Path) -> None:
         assert ask(server.url, "select array_agg(c order by c)::text from unnest(array['a', 'B', 'ä']) c") == "{B,a,ä}"
 
 
+def test_its_log_has_no_text_of_a_statement_and_is_its_owner_s(folder: Path) -> None:
+    with EmbeddedPostgres(folder) as server:
+        with pytest.raises(psycopg2.Error, match="nowhere"):
+            ask(server.url, "select 'hunter2' from nowhere")
+        assert "nowhere" in server.log.read_text()
+        assert "hunter2" not in server.log.read_text()
+        assert server.log.stat().st_mode & 0o077 == 0
+
+
 def test_a_throw_away_server_leaves_nothing(folder: Path) -> None:
     with EmbeddedPostgres(folder / "passing", throw_away=True) as server:
         assert ask(server.url, "show fsync") == "off"
