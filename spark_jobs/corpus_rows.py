@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow.fs as pafs
+
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import SubsetdError
 from spark_jobs.corpus_csv_files import CsvFiles
@@ -24,6 +26,7 @@ from spark_jobs.corpus_tables import (
     TableCells,
     TableError,
     TableReader,
+    vanished,
 )
 from spark_jobs.hadoop_files import hadoop_settings
 
@@ -46,8 +49,11 @@ def read_rows(
         case CorpusKind.CSV | CorpusKind.PARQUET:
             files = _files(kind, location, settings)
             for path, rows in wanted.items():
-                size = files.filesystem.get_file_info(f"{files.root}/{path}").size
-                yield path, _of_piece(files, Piece(path, size or 0), rows)
+                info = files.filesystem.get_file_info(f"{files.root}/{path}")
+                if info.type == pafs.FileType.NotFound:
+                    yield path, vanished()
+                else:
+                    yield path, _of_piece(files, Piece(path, info.size or 0), rows)
 
 
 def _files(kind: CorpusKind, location: str, settings: CorpusSettings) -> Any:

@@ -180,10 +180,15 @@ class TableReader(Protocol):
         ...
 
 
+def vanished() -> TableError:
+    """Say of a file that it is gone."""
+    return TableError(FaultKind.VANISHED, "it was there when the corpus was listed, and is gone")
+
+
 def reading_error(error: OSError) -> TableError:
     """Say why a file could not be opened or read."""
     if isinstance(error, FileNotFoundError):
-        return TableError(FaultKind.VANISHED, "it was there when the corpus was listed, and is gone")
+        return vanished()
     return TableError(FaultKind.UNREADABLE, f"it cannot be read: {error.strerror or first_line(error)}")
 
 

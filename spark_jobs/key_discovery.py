@@ -213,7 +213,7 @@ class _Discovery:
             tuples, candidates, lambda side: rows[known[side[0]][0]], self.search.theta, self.search.memory
         )
         measured = {
-            candidate: Measured(of.coefficient, min(of.shared / rows[known[candidate.referenced[0]][0]], 1.0))
+            candidate: Measured(of.coefficient, min(of.shared / max(rows[known[candidate.referenced[0]][0]], 1), 1.0))
             for candidate, of in confirmed.items()
         }
         ranked = rank(measured, state.profiles, keys)

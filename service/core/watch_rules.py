@@ -99,15 +99,17 @@ class Rule:
         if self.kind is RuleKind.COEFFICIENT:
             if is_pattern(self.dependent) or is_pattern(self.referenced):
                 raise WatchError("A coefficient is watched of one pair; its names have no *.")
-            self._check_bounds()
+            self._check_bounds(when)
         if self.kind is RuleKind.LAG and not (self.bound is not None and self.bound.is_finite() and self.bound >= 0):
             raise WatchError("The bound of a lag is a number, 0 or more.")
         return replace(self, when=when)
 
-    def _check_bounds(self) -> None:
+    def _check_bounds(self, when: str) -> None:
         bound, margin = self.bound or Decimal(0), self.margin or Decimal(0)
         if not (bound.is_finite() and margin.is_finite() and 0 <= bound <= 1 and 0 <= margin <= 1):
             raise WatchError("The bound and the margin of a coefficient are numbers from 0 to 1.")
+        if not 0 <= (bound + margin if when == "below" else bound - margin) <= 1:
+            raise WatchError("No coefficient comes back by that margin from that bound: it is from 0 to 1.")
 
     @property
     def is_one_pair(self) -> bool:

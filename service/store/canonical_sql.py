@@ -80,7 +80,7 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
         # The output is what COPY and changes have. The cast may give another text: of xml what is stored, with its
         # declaration; of a type of one's own what a function of its owner makes, with the rights of whoever reads.
         # A row of NULLs `is null`, and yet has a text.
-        return f"case when {x} is distinct from null then format('%s', {x}) end"
+        return f"case when {x} is distinct from null then concat({x}) end"
     return f"{x}::text"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from decimal import Decimal
 
@@ -39,12 +39,12 @@ def cursor(connection: Connection) -> Iterator[Cursor]:
     connection.rollback()
 
 
-def texts_of(cursor: Cursor, data_type: str, literals: list[str]) -> list[str | None]:
+def texts_of(cursor: Cursor, data_type: str, literals: Sequence[str | None]) -> list[str | None]:
     """Read values, given as Postgres' input texts, back as canonical texts."""
     cursor.execute(
         f"select {canonical_expression(data_type, 'cell')} from (select literal::{data_type} as cell, place "
         "from unnest(%s::text[]) with ordinality as given (literal, place)) as cells order by place",
-        (literals,),
+        (list(literals),),
     )
     found = [text for (text,) in cursor.fetchall()]
     return list(map(cell_decoder(data_type), found)) if needs_document_walk(data_type) else found
@@ -62,7 +62,7 @@ def test_every_type_has_the_text_that_python_gives(cursor: Cursor, case: Case) -
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.postgres)
 def test_null_stays_null(cursor: Cursor, case: Case) -> None:
-    assert texts_of(cursor, case.postgres, [None]) == [None]  # type: ignore[list-item]
+    assert texts_of(cursor, case.postgres, [None]) == [None]
 
 
 def test_days_and_moments_of_any_year(cursor: Cursor) -> None:
@@ -151,8 +151,8 @@ def test_a_type_of_one_s_own_has_its_output_whatever_its_owner_casts_it_to(curso
         "create function told(mood) returns text immutable language sql as $$ select 'hidden' $$; "
         "create cast (mood as text) with function told(mood)"
     )
-    assert texts_of(cursor, "public.mood", ["sad", None]) == ["sad", None]  # type: ignore[list-item]
-    assert texts_of(cursor, "public.pair", ["(1,x)", "(,)", None]) == ["(1,x)", "(,)", None]  # type: ignore[list-item]
+    assert texts_of(cursor, "public.mood", ["sad", None]) == ["sad", None]
+    assert texts_of(cursor, "public.pair", ["(1,x)", "(,)", None]) == ["(1,x)", "(,)", None]
 
 
 def test_an_enum_and_a_domain_are_texts(cursor: Cursor) -> None:

@@ -198,6 +198,7 @@ COEFFICIENTS = st.fractions(0, 1, max_denominator=20)
 def test_a_coefficient_turns_at_the_bound_and_back_behind_the_margin(
     when: str, bound: Decimal, margin: Decimal, values: list[Fraction | None]
 ) -> None:
+    margin = min(margin, 1 - bound if when == "below" else bound)  # a greater one is refused
     rule = Rule(RuleKind.COEFFICIENT, when, "s.a.x", "s.b.y", bound=bound, margin=margin).checked()
     is_bad = False
     for i, value in enumerate(values):
@@ -219,6 +220,14 @@ def test_a_coefficient_turns_at_the_bound_and_back_behind_the_margin(
         (Rule(RuleKind.COEFFICIENT, dependent="s.a.*", referenced="s.b.y", bound=Decimal(1)), r"names have no \*"),
         (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("1.1")), "^The bound.* from 0 to 1"),
         (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("nan")), "from 0 to 1"),
+        (
+            Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal(1), margin=Decimal("0.01")),
+            "No coefficient comes back",
+        ),
+        (
+            Rule(RuleKind.COEFFICIENT, "above", "a", "b", bound=Decimal("0.005"), margin=Decimal("0.01")),
+            "No coefficient comes back",
+        ),
         (
             Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("1e-999999999")),
             "at most two digits",
