@@ -237,6 +237,6 @@ def consume(
         cache_bytes=cache_bytes,
         retry_seconds=retry_seconds,
         dead_letter_sink=sink,
-        make_session=stream.sessions(writer, records),
     )
+    consumer.make_session = stream.sessions(writer, records)
     return consumer.run(stop or threading.Event(), until_end=stop is None)

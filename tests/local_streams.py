@@ -75,8 +75,8 @@ class Spark:
         self.consumer = consumer = Consumer(
             writer, lambda: FileFeed(str(self.stream.path)), Decoder, value_keys, self.watch,  # type: ignore[arg-type]
             on_error=ErrorPolicy.SET_ASIDE, cache_bytes=1 << 20,
-            make_session=lambda following: LocalSession(following, self.told),
         )  # fmt: skip
+        consumer.make_session = lambda following: LocalSession(following, self.told)
         assert writer.acquire()
         self.writer = writer
         self.session = consumer.make_session(consumer)

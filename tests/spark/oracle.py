@@ -83,7 +83,7 @@ def query(url: str, statement: str, *parameters: object) -> list[tuple]:
     try:
         with connection, connection.cursor() as cursor:
             cursor.execute(statement, parameters or None)
-            return cursor.fetchall() if cursor.description else []
+            return [] if cursor.description is None else cursor.fetchall()
     finally:
         connection.close()
 

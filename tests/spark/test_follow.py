@@ -112,7 +112,7 @@ class Shop:
             checkpoint=self.checkpoint,
             range_bytes=self.range_bytes,
         )
-        return Consumer(
+        consumer = Consumer(
             writer,
             lambda: open_feed(self.feed, group_id=None),
             Decoder,
@@ -121,8 +121,9 @@ class Shop:
             on_error=ErrorPolicy.SET_ASIDE,
             cache_bytes=1 << 20,
             retry_seconds=BOUND_SECONDS if spark else 0,  # Spark waits 10 s for a Python to start, not more
-            make_session=lambda following: StreamedSession(following, stream),
         )
+        consumer.make_session = lambda following: StreamedSession(following, stream)
+        return consumer
 
     def follow(self, spark: SparkSession | None) -> Totals:
         self.cluster.producer.flush()
