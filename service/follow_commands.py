@@ -138,8 +138,8 @@ def follow(
             if not exclude and replace and not forget_options:
                 exclude = feed_wiring.excluded_before(url, name)
                 if exclude:
-                    told = shlex.join(f"--exclude={table}" for table in exclude)
-                    err.print(Text(f"read as before, with {told}; --forget-options reads it without"))
+                    said = shlex.join(f"--exclude={table}" for table in exclude)
+                    err.print(Text(f"read as before, with {said}; --forget-options reads it without"))
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with feed_wiring.new_postgres_feed(url, source, name, exclude or (), replace) as told:
                 arguments = ["--name", name, *told, *job_told(master, exclude), *images_told(row_images, key)]
