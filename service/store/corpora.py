@@ -57,9 +57,11 @@ update corpus set settings = cast(:settings as jsonb), schedule = :schedule, tim
 where corpus_id = :corpus_id
 """
 
-# Of two that ask at once, the second finds the row of the first.
+# Of two that ask at once, the second finds the row of the first. The clock that a schedule goes by may be ahead of the
+# database's: a time that it has not come to yet would come once more.
 REQUEST = """
-insert into corpus_refresh (corpus_id, "full", requested_by) values (:corpus_id, :full, :requested_by)
+insert into corpus_refresh (corpus_id, "full", requested_by, queued_at)
+values (:corpus_id, :full, :requested_by, greatest(now(), cast(:due as timestamptz)))
 on conflict (corpus_id) where state = 'queued'
 do update set "full" = corpus_refresh."full" or excluded."full", not_before = null
 returning refresh_id
@@ -171,10 +173,12 @@ class PostgresCorpora:
             for one in found
         ]
 
-    def request_refresh(self, name: str, *, full: bool = False, requested_by: str) -> Refresh:
+    def request_refresh(
+        self, name: str, *, full: bool = False, requested_by: str, due: datetime | None = None
+    ) -> Refresh:
         with self._engine.begin() as connection:
             corpus_id = corpus_named(connection, name).corpus_id
-            values = {"corpus_id": corpus_id, "full": full, "requested_by": requested_by}
+            values = {"corpus_id": corpus_id, "full": full, "requested_by": requested_by, "due": due}
             return refresh_of(connection, connection.scalar(text(REQUEST), values))
 
     def refreshes(self, name: str | None = None, *, before: int | None = None, limit: int) -> list[Refresh]:

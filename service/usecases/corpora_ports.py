@@ -127,9 +127,11 @@ class Corpora(Protocol):
     def standings(self) -> list[CorpusStanding]:
         """Tell of each corpus by name how it is."""
 
-    def request_refresh(self, name: str, *, full: bool = False, requested_by: str) -> Refresh:
+    def request_refresh(
+        self, name: str, *, full: bool = False, requested_by: str, due: datetime | None = None
+    ) -> Refresh:
         """Queue a refresh; one of this corpus that waits already is given, made full when asked for,
-        and waits no longer for its next attempt."""
+        and waits no longer for its next attempt. One that was `due` by a schedule counts as queued no earlier."""
 
     def refreshes(self, name: str | None = None, *, before: int | None = None, limit: int) -> list[Refresh]:
         """List refreshes of one corpus or all, newest first: by descending (refresh_id), those below `before`."""

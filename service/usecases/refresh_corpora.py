@@ -189,7 +189,7 @@ class RefreshRunner:
         newest = self._corpora.refreshes(corpus.name, limit=1)
         due = self._next_time(schedule, newest[0].queued_at if newest else corpus.created_at)
         if due is not None and due <= self._now() and not (newest and newest[0].state in WAITING):
-            self._corpora.request_refresh(corpus.name, requested_by=SCHEDULE)
+            self._corpora.request_refresh(corpus.name, requested_by=SCHEDULE, due=due)
 
     def _tend(self) -> None:
         """See what became of the jobs. Where the database is away, the next look finds all as it is now."""

@@ -290,9 +290,14 @@ def test_a_job_that_outlives_its_service_goes_on(house: House) -> None:
     assert house.state(asked) is RefreshState.FAILED
 
 
+def in_half_an_hour() -> str:
+    """Give an hourly schedule whose time does not come while a test runs."""
+    return f"{(datetime.now(UTC).minute + 30) % 60} * * * *"
+
+
 def test_a_scheduled_refresh_is_asked_for_once_also_when_nobody_was_here_at_its_time(house: House) -> None:
     house.add("unscheduled")
-    house.add(schedule=f"{(datetime.now(UTC).minute + 30) % 60} * * * *")  # not while the test runs
+    house.add(schedule=in_half_an_hour())
     runners = [house.runner(), house.runner()]
     for runner in runners:
         runner.request_due()
@@ -302,13 +307,24 @@ def test_a_scheduled_refresh_is_asked_for_once_also_when_nobody_was_here_at_its_
         runner.request_due()
     (refresh,) = house.corpora.refreshes(limit=9)
     assert (refresh.corpus, refresh.requested_by) == ("lake", SCHEDULE)
-    house.shift = timedelta(0)  # it was asked for now
+    house.shift = timedelta(0)
     house.corpora.cancel(refresh.refresh_id)
     runners[0].request_due()
     assert len(house.corpora.refreshes(limit=9)) == 1
-    house.shift = timedelta(hours=1)
+    house.shift = timedelta(hours=2)
     runners[0].request_due()
     assert len(house.corpora.refreshes(limit=9)) == 2
+
+
+def test_a_scheduled_refresh_is_asked_for_once_also_by_a_clock_that_is_ahead_of_the_databases(house: House) -> None:
+    house.add(schedule=in_half_an_hour())
+    house.shift = timedelta(minutes=45)
+    runner = house.runner()
+    runner.request_due()
+    (refresh,) = house.corpora.refreshes(limit=9)
+    house.corpora.cancel(refresh.refresh_id)  # it is over before the database comes to that time
+    runner.request_due()
+    assert len(house.corpora.refreshes(limit=9)) == 1
 
 
 def test_a_corpus_that_is_removed_meanwhile_keeps_no_other_from_its_refresh_or_metrics(
