@@ -314,10 +314,12 @@ class PostgresLook:
 
     def save(self, watched: Watched, standings: Standings, seen_letter: int) -> None:
         watch_id, now = watched.watch.watch_id, (self.version, seen_letter)
-        if now != (watched.watch.seen_version, watched.seen_letter):
+        new, gone = changed(watched.standings, standings)
+        # Also where nothing was seen but time: of a look and whoever gives its watch another rule, one waits for the
+        # other, and a look that came second has written nothing.
+        if new or gone or now != (watched.watch.seen_version, watched.seen_letter):
             values = {"version": self.version, "letter": seen_letter, "watch_id": watch_id}
             self._connection.execute(text(SEEN), values)
-        new, gone = changed(watched.standings, standings)
         if gone:
             keys = [_key_of(one) for one in gone]
             self._connection.execute(text(DROP_STANDINGS), {"watch_id": watch_id, "keys": keys})

@@ -1,0 +1,33 @@
+"""A watch that is replaced, removed or asked something at the moment of a look, or of its removal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.store.watch_looks import PostgresLook
+from tests import states
+from tests.following import Stream
+from tests.integration.test_watches import break_it, engine, stream, watching
+from tests.watching import Watching, new_watch, pair_rule
+
+__all__ = ["engine", "stream", "watching"]
+
+
+def test_what_a_look_finds_by_a_rule_that_is_replaced_meanwhile_is_not_told(
+    database_url: str, stream: Stream, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watching.watches.add(new_watch(pair_rule(), debounce=30))
+    break_it(database_url, stream)
+    assert watching.look() == []
+    real = PostgresLook.add_alert
+
+    def replace_first(*given: Any) -> None:
+        watching.watches.replace(made.watch_id, new_watch(pair_rule("s.customers.id", "s.orders.customer")))
+        real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresLook, "add_alert", replace_first)
+        assert watching.look(31) == []
+    assert states.query(database_url, "select from watch_standing") == []
