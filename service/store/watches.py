@@ -168,10 +168,9 @@ class PostgresWatches:
 
     def remove(self, watch_id: int) -> None:
         with self._engine.begin() as connection:
+            _find(connection, watch_id, "for update")  # what is being written of it is seen below, or finds it gone
             connection.execute(text(GIVE_UP), {"watch_id": watch_id})
-            found = connection.execute(text("delete from watch where watch_id = :watch_id"), {"watch_id": watch_id})
-            if not found.rowcount:
-                raise _unknown(watch_id)
+            connection.execute(text("delete from watch where watch_id = :watch_id"), {"watch_id": watch_id})
 
     def all(self, after: int, limit: int) -> list[Watch]:
         with self._engine.begin() as connection:
@@ -310,8 +309,9 @@ def _require_subjects(connection: Connection, rule: Rule) -> None:
         raise NotFoundError(f"There is no {found}; a * in a name stands for any text.")
 
 
-def _find(connection: Connection, watch_id: int) -> Watch:
-    row = connection.execute(text(FIND), {"watch_id": watch_id}).one_or_none()
+def _find(connection: Connection, watch_id: int, locking: str = "") -> Watch:
+    """Find a watch, with a locking clause behind the query; raise NotFoundError."""
+    row = connection.execute(text(f"{FIND} {locking}"), {"watch_id": watch_id}).one_or_none()
     if row is None:
         raise _unknown(watch_id)
     return watch_of(row)

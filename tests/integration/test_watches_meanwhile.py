@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from service.store.watch_looks import PostgresLook
+from service.usecases.watches import AlertState
 from tests import states
+from tests.corpora import is_locked
 from tests.following import Stream
-from tests.integration.test_watches import break_it, engine, stream, watching
+from tests.integration.test_watches import BROKEN, break_it, engine, stream, watching
+from tests.waiting import wait_for
 from tests.watching import Watching, new_watch, pair_rule
 
 __all__ = ["engine", "stream", "watching"]
@@ -31,3 +35,25 @@ def test_what_a_look_finds_by_a_rule_that_is_replaced_meanwhile_is_not_told(
         patched.setattr(PostgresLook, "add_alert", replace_first)
         assert watching.look(31) == []
     assert states.query(database_url, "select from watch_standing") == []
+
+
+def test_what_a_look_tells_of_a_watch_that_is_removed_meanwhile_is_given_up(
+    database_url: str, stream: Stream, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watching.watches.add(new_watch(pair_rule()))
+    break_it(database_url, stream)
+    real, removed = PostgresLook.save, Future[None]()
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(1) as pool:
+
+        def save_beside(*given: Any) -> None:
+            nonlocal removed
+            removed = pool.submit(watching.watches.remove, made.watch_id)
+            wait_for(lambda: removed.done() or is_locked(database_url, "transactionid", granted=False))
+            real(*given)
+
+        patched.setattr(PostgresLook, "save", save_beside)
+        assert watching.look() == [BROKEN]
+        removed.result()
+    (alert,) = watching.alerts()
+    assert (alert.state, alert.fault) == (AlertState.FAILED, "the watch was removed")
