@@ -177,7 +177,9 @@ class PostgresCorpora:
         self, name: str, *, full: bool = False, requested_by: str, due: datetime | None = None
     ) -> Refresh:
         with self._engine.begin() as connection:
-            corpus_id = corpus_named(connection, name).corpus_id
+            # One that is being removed is waited for, but for a schedule: that of others would wait as well.
+            locking = "for key share" if due is None else "for key share skip locked"
+            corpus_id = corpus_named(connection, name, locking).corpus_id
             values = {"corpus_id": corpus_id, "full": full, "requested_by": requested_by, "due": due}
             return refresh_of(connection, connection.scalar(text(REQUEST), values))
 

@@ -130,8 +130,11 @@ class Corpora(Protocol):
     def request_refresh(
         self, name: str, *, full: bool = False, requested_by: str, due: datetime | None = None
     ) -> Refresh:
-        """Queue a refresh; one of this corpus that waits already is given, made full when asked for,
-        and waits no longer for its next attempt. One that was `due` by a schedule counts as queued no earlier."""
+        """Queue a refresh; one that waits already is given, made full when asked for, and waits for no next attempt.
+
+        One that was `due` by a schedule counts as queued no earlier, and waits for nobody who changes or removes the
+        corpus: there is none then.
+        """
 
     def refreshes(self, name: str | None = None, *, before: int | None = None, limit: int) -> list[Refresh]:
         """List refreshes of one corpus or all, newest first: by descending (refresh_id), those below `before`."""

@@ -131,7 +131,7 @@ class RefreshRunner:
         """Ask for the refreshes whose time has come, also while nobody was here to see it, each once."""
         for corpus in self._corpora.all():
             if corpus.schedule is not None:
-                with suppress(NotFoundError):  # it was removed a moment ago
+                with suppress(NotFoundError):  # it was removed a moment ago, or somebody is at it: the next call asks
                     self._request_if_due(corpus, corpus.schedule)
 
     def look(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg2
 import pytest
 from sqlalchemy import text
 
@@ -24,7 +26,7 @@ from service.store.database import connect, make_engine
 from service.store.locks import CORPUS_LOCK, JOIN_INDEX_LOCK
 from service.usecases.corpora import NewCorpus, RefreshState
 from tests import states
-from tests.corpora import GivenCorpus
+from tests.corpora import GivenCorpus, is_locked
 from tests.joinable import no_spark
 from tests.refreshing import Lake, write_tables
 from tests.waiting import wait_for
@@ -216,6 +218,23 @@ def test_a_cleaning_that_takes_too_long_is_not_waited_for(
         cursor.execute("select pg_advisory_lock(%s, %s)", (CORPUS_LOCK, corpora.named("a").corpus_id))
         with pytest.raises(ConflictError, match="is at work"):
             corpora.remove("a")
+
+
+def test_a_refresh_that_is_asked_for_waits_for_who_removes_its_corpus_and_a_scheduled_one_does_not(
+    database_url: str, corpora: PostgresCorpora
+) -> None:
+    engine = make_engine(database_url, "test", lock_timeout_ms=1000)
+    with ThreadPoolExecutor(1) as pool, closing(psycopg2.connect(database_url)) as remover:
+        remover.cursor().execute("delete from corpus where name = 'a'")
+        asked = pool.submit(corpora.request_refresh, "a", requested_by="x")
+        wait_for(lambda: asked.done() or is_locked(database_url, "transactionid", granted=False))
+        with pytest.raises(NotFoundError, match="There is no corpus 'a'"):
+            PostgresCorpora(engine).request_refresh("a", requested_by="schedule", due=LONG_AGO)
+        assert not asked.done()
+        remover.commit()
+        with pytest.raises(NotFoundError, match="There is no corpus 'a'"):
+            asked.result()
+    engine.dispose()
 
 
 def test_a_removed_corpus_leaves_nothing(database_url: str) -> None:
