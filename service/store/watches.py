@@ -84,7 +84,7 @@ insert into watch_alert (watch_id, watch_name, kind, version, body, state)
 select watch_id, name, 'test', coalesce({NEWEST}, 0),
     jsonb_build_object('rule', rule, 'summary', 'This is a test.', 'fired', 0, 'resolved', 0, 'turns', 0, 'bad', 0,
         'subjects', '[]'::jsonb, 'more', 0), 'pending'
-from watch where watch_id = :watch_id returning {ALERT}
+from watch where watch_id = :watch_id for key share returning {ALERT}
 """
 ALERTS = f"""
 select {ALERT} from watch_alert
@@ -204,7 +204,7 @@ class PostgresWatches:
         values = {"watch_id": watch_id, "pattern": pattern, "until": until, "reason": reason, "by": by}
         with self._engine.begin() as connection:
             if watch_id is not None:
-                _find(connection, watch_id)
+                _find(connection, watch_id, "for key share")
             query = f"""insert into watch_silence (watch_id, pattern, until, reason, created_by)
                 values (:watch_id, :pattern, :until, :reason, :by) returning {SILENCE}"""
             return Silence(**connection.execute(text(query), values).one()._mapping)

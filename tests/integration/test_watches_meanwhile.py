@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
+import psycopg2
 import pytest
 
+from service.core.errors import NotFoundError
 from service.store.watch_looks import PostgresLook
+from service.store.watches import PostgresWatches
 from service.usecases.watches import AlertState
 from tests import states
 from tests.corpora import is_locked
 from tests.following import Stream
-from tests.integration.test_watches import BROKEN, break_it, engine, stream, watching
+from tests.integration.test_watches import BROKEN, LATER, break_it, engine, stream, watching
 from tests.waiting import wait_for
 from tests.watching import Watching, new_watch, pair_rule
 
@@ -57,3 +63,23 @@ def test_what_a_look_tells_of_a_watch_that_is_removed_meanwhile_is_given_up(
         removed.result()
     (alert,) = watching.alerts()
     assert (alert.state, alert.fault) == (AlertState.FAILED, "the watch was removed")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda watches: watches.test(1),
+        lambda watches: watches.silence(1, None, datetime.now(UTC) + LATER, "", "Ada"),
+    ],
+)
+def test_what_is_asked_of_a_watch_that_is_being_removed_waits_and_is_refused(
+    database_url: str, stream: Stream, watching: Watching, ask: Callable[[PostgresWatches], object]
+) -> None:
+    watching.watches.add(new_watch(pair_rule()))
+    with ThreadPoolExecutor(1) as pool, closing(psycopg2.connect(database_url)) as remover:
+        remover.cursor().execute("delete from watch")
+        asked = pool.submit(ask, watching.watches)
+        wait_for(lambda: asked.done() or is_locked(database_url, "transactionid", granted=False))
+        remover.commit()
+        with pytest.raises(NotFoundError, match="There is no watch 1;"):
+            asked.result()
