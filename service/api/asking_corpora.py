@@ -40,9 +40,9 @@ class CorpusAsking(Polled):
         self._corpora = corpora
 
     @contextmanager
-    def snapshot(self, corpus: str, generation: int | None) -> Iterator[CorpusSnapshot]:
+    def snapshot(self, corpus: str, generation: int | None, corpus_id: int | None = None) -> Iterator[CorpusSnapshot]:
         """Open the generation that the whole answer is computed from; `corpus` is as in the path, still encoded."""
-        with self._corpora.snapshot(unquote(corpus), generation) as snapshot:
+        with self._corpora.snapshot(unquote(corpus), generation, corpus_id) as snapshot:
             # A corpus that is removed and added again begins anew, with another id.
             self.name_answer(f"{snapshot.corpus.corpus_id}-{snapshot.generation}")
             yield snapshot

@@ -23,11 +23,11 @@ from service.usecases.corpus_export import ExportFormat, export
 
 router = APIRouter(prefix="/api/v1/corpora/{corpus}", tags=["corpora"])
 
-# The generation goes before the key of its list.
-INDS = cursors.Cursors("corpus-inds", "iii")
-CHANGES = cursors.Cursors("corpus-changes", "iii")
-TABLES = cursors.Cursors("corpus-tables", "ii")
-COLUMNS = cursors.Cursors("corpus-columns", "ii")
+# The corpus, of which another may have the name by now, and the generation go before the key of its list.
+INDS = cursors.Cursors("corpus-inds", "iiii")
+CHANGES = cursors.Cursors("corpus-changes", "iiii")
+TABLES = cursors.Cursors("corpus-tables", "iii")
+COLUMNS = cursors.Cursors("corpus-columns", "iii")
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 MEDIA_TYPES = {ExportFormat.CSV: CSV, ExportFormat.PARQUET: PARQUET}
@@ -48,10 +48,10 @@ def list_corpus_inds(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.IndsQuestion, Query()]
 ) -> shapes.IndsPage:
     """List the inclusion dependencies of a corpus, or those of one side, by the ids of both columns."""
-    generation, after = _begin(INDS, question)
+    corpus_id, generation, after = _begin(INDS, question)
     dependent = _side("dependent", question.dependent_table, question.dependent_position)
     referenced = _side("referenced", question.referenced_table, question.referenced_position)
-    with asked.snapshot(corpus, generation) as snapshot:
+    with asked.snapshot(corpus, generation, corpus_id) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.inds(snapshot, dependent, referenced, after, question.limit)
         return shapes.IndsPage.page(snapshot, INDS, page, shapes.Ind.model_validate)
@@ -75,8 +75,8 @@ def list_corpus_changes(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
 ) -> shapes.CorpusChangesPage:
     """List the inclusion dependencies that appeared or went between the generation before and this one."""
-    generation, after = _begin(CHANGES, question)
-    with asked.snapshot(corpus, generation) as snapshot:
+    corpus_id, generation, after = _begin(CHANGES, question)
+    with asked.snapshot(corpus, generation, corpus_id) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.changes(snapshot, after, question.limit)
         return shapes.CorpusChangesPage.page(
@@ -89,8 +89,8 @@ def list_corpus_tables(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
 ) -> shapes.TablesPage:
     """List the tables of a corpus by their numbers."""
-    generation, after = _begin(TABLES, question)
-    with asked.snapshot(corpus, generation) as snapshot:
+    corpus_id, generation, after = _begin(TABLES, question)
+    with asked.snapshot(corpus, generation, corpus_id) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.tables(snapshot, after, question.limit)
         return shapes.TablesPage.page(snapshot, TABLES, page, shapes.Table.model_validate)
@@ -104,8 +104,8 @@ def list_corpus_columns(
     question: Annotated[shapes.GenerationPageQuestion, Query()],
 ) -> shapes.ColumnsPage:
     """List the columns of a table, with the filters that leave them out."""
-    generation, after = _begin(COLUMNS, question)
-    with asked.snapshot(corpus, generation) as snapshot:
+    corpus_id, generation, after = _begin(COLUMNS, question)
+    with asked.snapshot(corpus, generation, corpus_id) as snapshot:
         page = corpus_answers.columns(snapshot, unquote(table), after, question.limit)
         asked.stop_if_known()
         return shapes.ColumnsPage.page(snapshot, COLUMNS, page, shapes.Column.of)
@@ -132,15 +132,20 @@ def export_corpus(
     return StreamingResponse(body(), media_type=MEDIA_TYPES[question.format], headers=asked.headers)
 
 
-def _begin(written: cursors.Cursors, question: shapes.GenerationPageQuestion) -> tuple[int | None, Key | None]:
-    """Give the generation to read, and the key behind which to begin: a cursor goes on in the generation it is from."""
+def _begin(
+    written: cursors.Cursors, question: shapes.GenerationPageQuestion
+) -> tuple[int | None, int | None, Key | None]:
+    """Give the corpus (None: the one of the name) and the generation to read, and the key behind which to begin.
+
+    A cursor goes on in the generation of the corpus that it is from.
+    """
     key = written.decode(question.cursor)
     if key is None:
-        return question.generation, None
-    generation = cast(int, key[0])
+        return None, question.generation, None
+    corpus_id, generation = cast(tuple[int, int], key[:2])
     if question.generation not in (None, generation):
         raise cursors.CursorError(f"The cursor is of generation {generation}: leave out `generation`, or the cursor.")
-    return generation, key[1:]
+    return corpus_id, generation, key[2:]
 
 
 def _side(name: str, table: str | None, position: int | None) -> ColumnFilter:

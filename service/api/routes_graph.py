@@ -24,9 +24,9 @@ from service.usecases.ind_graphs import GraphReader, IndGraphs
 COMPONENTS = cursors.Cursors("components", "i")
 TABLES = cursors.Cursors("graph_tables", "iii")
 
-# The generation goes before the key of its list, as in other lists of a corpus.
-CORPUS_COMPONENTS = cursors.Cursors("corpus-components", "ii")
-CORPUS_TABLES = cursors.Cursors("corpus-graph-tables", "iiii")
+# Corpus and generation go before the key of its list, as in other lists of a corpus.
+CORPUS_COMPONENTS = cursors.Cursors("corpus-components", "iii")
+CORPUS_TABLES = cursors.Cursors("corpus-graph-tables", "iiiii")
 
 CORPUS_ETAG = ("corpus and generation, quoted", '"1-2"')
 MEDIA_TYPES = {GraphFormat.GRAPHML: "application/graphml+xml", GraphFormat.CSV: "text/csv"}
@@ -39,8 +39,8 @@ class GraphAsking(Protocol):
     def headers(self) -> dict[str, str]:
         """Give the headers that name the answer's version."""
 
-    def reader(self, generation: int | None = None) -> AbstractContextManager[GraphReader]:
-        """Open what the whole answer is computed from: of a corpus a generation, if a page goes on in it."""
+    def reader(self, place: tuple[int, int] | None = None) -> AbstractContextManager[GraphReader]:
+        """Open what the whole answer is computed from; a page goes on in a place: the id of a corpus, a generation."""
 
     def stop_if_known(self) -> None:
         """End here, with 304, when the client has this answer."""
@@ -62,21 +62,22 @@ def graph_routes(
     """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`.
 
     `name` goes into the routes' names, `answered` describes an answer with its tag, and the two questions say how
-    tables are called. Where pages go on in the generation that they began in, cursors begin with it.
+    tables are called. Where pages go on in the generation that they began in, cursors begin with corpus and generation.
     """
     router = APIRouter(prefix=prefix, tags=[tag])
     asked_graph = Annotated[GraphAsking, Depends(asking)]
 
-    def begin(written: cursors.Cursors, cursor: str | None) -> tuple[int | None, Key | None]:
-        """Give the generation that a page goes on in, if there are any, and the key behind which it begins."""
+    def begin(written: cursors.Cursors, cursor: str | None) -> tuple[tuple[int, int] | None, Key | None]:
+        """Give the corpus and generation that a page goes on in, if there are any, and the key behind which it does."""
         key = written.decode(cursor)
-        return (None, key) if key is None or not in_generations else (cast(int, key[0]), key[1:])
+        return (None, key) if key is None or not in_generations else (cast(tuple[int, int], key[:2]), key[2:])
 
     def going_on(page: Page[Any], reader: GraphReader) -> Page[Any]:
         """Let the next page go on in this one's generation."""
         if page.next_key is None or not in_generations:
             return page
-        return Page(page.items, (reader.place[1], *page.next_key))
+        corpus_id, generation = reader.place
+        return Page(page.items, (int(corpus_id), generation, *page.next_key))
 
     @router.get(
         "",
@@ -98,8 +99,8 @@ def graph_routes(
         request: Request, asked: asked_graph, question: Annotated[schemas.PageQuestion, Query()]
     ) -> shapes.ComponentsPage:
         """List the connected components, largest first, each with its hub."""
-        generation, after = begin(component_cursors, question.cursor)
-        with asked.reader(generation) as reader:
+        place, after = begin(component_cursors, question.cursor)
+        with asked.reader(place) as reader:
             asked.stop_if_known()
             page = going_on(
                 ind_graphs.components(_graphs(request).graph(reader), reader, after, question.limit), reader
@@ -117,8 +118,8 @@ def graph_routes(
         request: Request, asked: asked_graph, question: Annotated[shapes.GraphTablesQuestion, Query()]
     ) -> shapes.GraphTablesPage:
         """List the graph's tables, or those of a component, hubs first: those that share INDs with most others."""
-        generation, after = begin(table_cursors, question.cursor)
-        with asked.reader(generation) as reader:
+        place, after = begin(table_cursors, question.cursor)
+        with asked.reader(place) as reader:
             graph = _graphs(request).graph(reader)
             ind_graphs.check_component(graph, question.component)
             asked.stop_if_known()
@@ -215,7 +216,7 @@ class TrackedAsking:
         return self._asked.headers
 
     @contextmanager
-    def reader(self, generation: int | None = None) -> Iterator[GraphReader]:
+    def reader(self, place: tuple[int, int] | None = None) -> Iterator[GraphReader]:
         """Open the newest version of the state."""
         with self._asked.snapshot() as snapshot:
             yield TrackedGraphReader(snapshot)
@@ -243,9 +244,10 @@ class CorpusGraphAsking:
         return self._asked.headers
 
     @contextmanager
-    def reader(self, generation: int | None = None) -> Iterator[GraphReader]:
+    def reader(self, place: tuple[int, int] | None = None) -> Iterator[GraphReader]:
         """Open the served generation, or the one that a page goes on in."""
-        with self._asked.snapshot(self._corpus, generation) as snapshot:
+        corpus_id, generation = place or (None, None)
+        with self._asked.snapshot(self._corpus, generation, corpus_id) as snapshot:
             yield CorpusGraphReader(snapshot)
 
 

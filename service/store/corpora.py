@@ -258,8 +258,19 @@ class PostgresCorpora:
             return read_faults(connection, refresh_id, after, limit)
 
     @contextmanager
-    def snapshot(self, name: str, generation: int | None = None) -> Iterator[PostgresCorpusSnapshot]:
-        with open_snapshot(self._engine, lambda connection: corpus_named(connection, name), generation) as snapshot:
+    def snapshot(
+        self, name: str, generation: int | None = None, corpus_id: int | None = None
+    ) -> Iterator[PostgresCorpusSnapshot]:
+        def find(connection: Connection) -> Corpus:
+            corpus = corpus_named(connection, name)
+            if corpus_id not in (None, corpus.corpus_id):
+                raise NotFoundError(
+                    "The corpus was removed since the page before this one, and another has its name: begin at the "
+                    "first page again."
+                )
+            return corpus
+
+        with open_snapshot(self._engine, find, generation) as snapshot:
             yield snapshot
 
     def clean(self) -> Sequence[str]:

@@ -170,10 +170,13 @@ class Corpora(Protocol):
     def faults(self, refresh_id: int, *, after: int | None = None, limit: int) -> list[tuple[int, CorpusFault]]:
         """List what a refresh could not read, with their numbers, by (number)."""
 
-    def snapshot(self, name: str, generation: int | None = None) -> AbstractContextManager[CorpusSnapshot]:
-        """Open a generation of a corpus for reading, None: the served one.
+    def snapshot(
+        self, name: str, generation: int | None = None, corpus_id: int | None = None
+    ) -> AbstractContextManager[CorpusSnapshot]:
+        """Open a generation of a corpus for reading, None: the served one; `corpus_id` is set where a page goes on.
 
-        Raises NotFoundError when nothing landed yet, or the generation is not kept any more.
+        Raises NotFoundError when nothing landed yet, the generation is not kept any more, or the corpus of this name is
+        another by now.
         """
 
     def clean(self) -> Sequence[str]:

@@ -293,10 +293,14 @@ def test_nothing_comes_twice_and_nothing_that_stood_is_left_out(world: World, na
     assert walks, "a single page proves nothing"
 
 
-@pytest.mark.parametrize("path", ["inds", "tables", "tables/t1.csv/columns", "graph/components", "graph/tables"])
+CORPUS_ROWS = {(a, b, 2) for a in range(2, 6) for b in range(6, 9)}
+CORPUS_TABLES = [GivenTable(number, f"t{number}.csv", 2 * number, ["a", "b"]) for number in range(1, 6)]
+CORPUS_PATHS = ["inds", "tables", "tables/t1.csv/columns", "graph/components", "graph/tables"]
+
+
+@pytest.mark.parametrize("path", CORPUS_PATHS)
 def test_pages_of_a_corpus_stay_in_their_generation(world: World, path: str) -> None:
-    tables = [GivenTable(number, f"t{number}.csv", 2 * number, ["a", "b"]) for number in range(1, 6)]
-    world.lake.refresh({(0, 1, 3)} | {(a, b, 2) for a in range(2, 6) for b in range(6, 9)}, tables)
+    world.lake.refresh({(0, 1, 3)} | CORPUS_ROWS, CORPUS_TABLES)
     listed = Listed(f"corpora/lake/{path}", str)
     whole, _ = world.ask(listed, 1000)
     assert len(whole) > 1
@@ -309,9 +313,7 @@ def test_pages_of_a_corpus_stay_in_their_generation(world: World, path: str) -> 
 
 
 def test_pages_of_what_changed_end_where_the_generation_before_is_gone(world: World) -> None:
-    rows = {(a, b, 2) for a in range(2, 6) for b in range(6, 9)}
-    tables = [GivenTable(number, f"t{number}.csv", 2 * number, ["a", "b"]) for number in range(1, 6)]
-    world.lake.refresh({(0, 1, 3)} | rows, tables)
+    world.lake.refresh({(0, 1, 3)} | CORPUS_ROWS, CORPUS_TABLES)
     listed = Listed("corpora/lake/changes", by("kind", "dependent.table", "dependent.position", "referenced.position"))
     seen, cursor = world.ask(listed, 5)
     waiting = world.lake.queue()
@@ -320,8 +322,24 @@ def test_pages_of_what_changed_end_where_the_generation_before_is_gone(world: Wo
         items, cursor = world.ask(listed, 5, cursor)
         seen += items
     assert seen == world.ask(listed, 1000)[0]
-    assert len(seen) == len(rows), "while the next refresh is at work its changes are read to their end"
+    assert len(seen) == len(CORPUS_ROWS), "while the next refresh is at work its changes are read to their end"
     states.execute(world.lake.url, f"delete from corpus_refresh where refresh_id = {waiting}")
     world.lake.refresh({(2, 3, 1)})
     gone = world.client.get("/api/v1/corpora/lake/changes", params={"limit": 5, "cursor": before})
     assert (gone.status_code, "The generation before 2" in gone.json()["detail"]) == (404, True)
+
+
+@pytest.mark.parametrize("path", [*CORPUS_PATHS, "changes"])
+def test_pages_of_a_corpus_do_not_go_on_in_another_that_has_its_name_by_now(world: World, path: str) -> None:
+    refreshes = (
+        ({(0, 1, 3)}, [GivenTable(0, "a.csv", 0, ["x", "y"])]),
+        ({(0, 1, 3)} | CORPUS_ROWS, CORPUS_TABLES),
+    )
+    world.lake.refresh(*refreshes[1])
+    _, cursor = world.ask(Listed(f"corpora/lake/{path}", str), 1)
+    world.lake.corpora.remove("lake")
+    another = GivenCorpus(world.lake.url)
+    for refresh in refreshes:
+        another.refresh(*refresh)
+        gone = world.client.get(f"/api/v1/corpora/lake/{path}", params={"limit": 1, "cursor": cursor})
+        assert (gone.status_code, "another has its name" in gone.text) == (404, True)
