@@ -36,6 +36,7 @@ key.converter=org.apache.kafka.connect.json.JsonConverter
 value.converter=org.apache.kafka.connect.json.JsonConverter
 key.converter.schemas.enable={with_schema}
 value.converter.schemas.enable={with_schema}
+value.converter.replace.null.with.default=false
 plugin.discovery=service_load
 plugin.path={folder}/plugins
 offset.storage.file.filename={folder}/offsets

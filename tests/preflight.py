@@ -32,6 +32,7 @@ CONFIG = {
     "provide.transaction.metadata": "true",
     "snapshot.mode": "no_data",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.replace.null.with.default": "false",
 }
 TOPIC = TopicFacts("t.public.items", 1, "delete", 7 * 86_400_000, {0: 0}, True)
 

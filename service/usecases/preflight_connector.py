@@ -110,6 +110,7 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
                 "SUBSETD_SCHEMA_REGISTRY=http://...",
             )
         has_schema = True
+        yield from _nulls(about, get, "value.converter.ignore.default.for.nullables=true", "Confluent's converter")
     elif not converter.endswith("JsonConverter"):
         yield Finding(
             Level.FAIL,
@@ -117,6 +118,9 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
             f"sends records that are not read ({converter})",
             "value.converter=org.apache.kafka.connect.json.JsonConverter",
         )
+    else:
+        known_to = "Kafka Connect 3.5 and later"
+        yield from _nulls(about, get, "value.converter.replace.null.with.default=false", known_to)
     decimals = get("decimal.handling.mode", "precise")
     if decimals == "double":
         yield Finding(
@@ -172,6 +176,13 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.FAIL, about, "changes the names of columns", "field.name.adjustment.mode=none")
 
 
+def _nulls(about: str, get: _Get, setting: str, known_to: str) -> Iterator[Finding]:
+    """Find a converter or a transform that puts a column's default in the place of NULL, as it does unless told."""
+    name, value = setting.split("=")
+    if get(name) != value:
+        yield Finding(Level.FAIL, about, "sends a column's default in place of NULL", f"{setting} ({known_to})")
+
+
 def _transforms(about: str, get: _Get) -> Iterator[Finding]:
     for name in filter(None, (part.strip() for part in get("transforms").split(","))):
         kind = get(f"transforms.{name}.type").rsplit(".", 1)[-1]
@@ -190,6 +201,7 @@ def _transforms(about: str, get: _Get) -> Iterator[Finding]:
                 yield Finding(
                     Level.FAIL, about, "flattens deletes to nothing", f"{prefix}delete.tombstone.handling.mode=rewrite"
                 )
+            yield from _nulls(about, get, f"{prefix}replace.null.with.default=false", "Debezium 3.0.5 and later")
             yield Finding(
                 Level.WARN,
                 about,

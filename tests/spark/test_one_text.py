@@ -68,6 +68,9 @@ KINDS = {
 }
 """Postgres' types, those of conventions.md and others that a connector sends, each with some of its literals."""
 
+DEFAULTS = {"integer": "DEFAULT 7", "numeric(12,3)": "DEFAULT 1.5", "boolean": "DEFAULT true", "text": "DEFAULT 'x'"}
+"""What a column holds where an insert does not name it: a NULL that is written stays one."""
+
 MODES = {
     "schemaless": (False, {}, WireSettings()),
     "schema": (True, {}, WireSettings()),
@@ -126,7 +129,7 @@ def test_the_same_rows_make_the_same_records_whichever_way_they_come(
     """They are read, upserted from a snapshot, taken out by their rows before, and inserted."""
     with_schema, handling, wire = MODES[mode]
     read_url, kept_url, direct_url = state_urls
-    columns = ", ".join(f'"{kind}" {kind}' for kind in KINDS)
+    columns = ", ".join(f'"{kind}" {kind} {DEFAULTS.get(kind, "")}' for kind in KINDS)
     direct.run(
         source_url,
         "CREATE SCHEMA s",

@@ -23,6 +23,8 @@ from service.api.access_scopes import OPEN
 from service.cli import app
 from service.config import Settings, is_loopback
 from service.stream.addresses import open_feed
+from service.usecases.preflight_facts import ConnectorFacts, Facts
+from tests.preflight import wrong
 
 ROOT = Path(__file__).resolve().parents[2]
 PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.?\d*[A-Za-z0-9.-]*")
@@ -245,6 +247,7 @@ def test_the_connector_sends_what_subsetd_follows() -> None:
     assert feed.query == f"prefix={settings['topic.prefix']}.{settings['schema.include.list']}."
     # A truncate is a change too; the rows of a snapshot are the bootstrap's business.
     assert (settings["skipped.operations"], settings["snapshot.mode"]) == ("none", "no_data")
+    assert wrong(Facts(connectors=[ConnectorFacts("app", settings, ["RUNNING", "RUNNING"])])) == []
     (variable,) = re.findall(r"\$\{env:(\w+)\}", settings["database.password"])
     assert variable in found["connect"]["environment"]
     mounted = found["connector"]["volumes"][0].split(":")[1]

@@ -18,6 +18,8 @@ from service.usecases.preflight_facts import (
 )
 from tests.preflight import CONFIG, FOLLOWED, SOURCE, STATE, TABLE, TOPIC, connector, wrong
 
+AVRO = {"value__converter": "io.confluent.connect.avro.AvroConverter"}
+
 
 def test_nothing_is_said_against_what_is_well() -> None:
     facts = replace(connector(), feed="kafka:c", topics=[TOPIC])
@@ -103,7 +105,8 @@ def test_a_slot_that_is_younger_than_the_bootstrap_may_have_left_a_gap() -> None
         ({"time__precision__mode": "connect"}, "fail", "time.precision.mode=adaptive"),
         ({"binary__handling__mode": "hex"}, "fail", "SUBSETD_BINARY_HANDLING=hex"),
         ({"value__converter": None}, "warn", "value.converter=org.apache.kafka.connect.json.JsonConverter"),
-        ({"value__converter": "io.confluent.connect.avro.AvroConverter"}, "fail", "SUBSETD_SCHEMA_REGISTRY"),
+        ({**AVRO, "value__converter__ignore__default__for__nullables": "true"}, "fail", "SUBSETD_SCHEMA_REGISTRY"),
+        ({"value__converter__replace__null__with__default": None}, "fail", "replace.null.with.default=false"),
         ({"value__converter": "x.ProtobufConverter"}, "fail", "JsonConverter"),
         ({"unavailable__value__placeholder": "?"}, "fail", "remove unavailable.value.placeholder"),
         ({"field__name__adjustment__mode": "avro"}, "fail", "field.name.adjustment.mode=none"),
@@ -174,6 +177,18 @@ def test_a_connector_that_flattens_has_to_say_what_its_events_are() -> None:
     kind["transforms__flat__type"] = "io.debezium.transforms.Filter"
     (finding,) = wrong(connector(**kind))
     assert finding.level == "fail"
+
+
+def test_nulls_are_not_to_be_sent_as_defaults() -> None:
+    """Avro and the transform have settings of their own for it."""
+    (avro,) = wrong(replace(connector(**AVRO), has_registry=True))
+    flat = {"transforms": "flat", "transforms__flat__type": "io.debezium.transforms.ExtractNewRecordState"}
+    (flattened,) = (one for one in wrong(connector(**flat)) if "in place of NULL" in one.found)
+    assert (avro.level, flattened.level) == ("fail", "fail")
+    assert avro.way_out.startswith("value.converter.ignore.default.for.nullables=true ")
+    assert flattened.way_out.startswith("transforms.flat.replace.null.with.default=false ")
+    flat["transforms__flat__replace__null__with__default"] = "false"
+    assert not [one for one in wrong(connector(**flat)) if "in place of NULL" in one.found]
 
 
 def test_intervals_of_a_source_need_their_own_setting() -> None:
