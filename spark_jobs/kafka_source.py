@@ -20,11 +20,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from service.core.errors import FeedError, RecordError, SourceError
 from service.core.exclusion import not_excluded
-from service.core.model import UNAVAILABLE, Attribute, AttributeName, Operation, Row, Table
+from service.core.model import NULL_IN_DOUBT, UNAVAILABLE, Attribute, AttributeName, Operation, Row, Table
 from service.core.row_key import row_key
 from service.stream.discovery import Discovery, RowReader, SeenTable, WireName, key_of
 from service.stream.kafka_topics import TopicPlan, TopicRange, plan_topics, read_range
 from service.stream.schema_registry import HttpSchemaRegistry
+from service.usecases.row_images import lost_places, undoubted
 from spark_jobs.session import map_in_arrow, register
 from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
 from spark_jobs.telling import telling_errors
@@ -324,7 +325,7 @@ def _latest(
             before = known.get(at)
             if before is not None and before[1] is None and UNAVAILABLE in (change.after or ()):
                 raise _not_sent(described[number], change.after or ())
-            known[at] = offset, filled(change.after, None if before is None else before[1])
+            known[at] = offset, _filled(described[number], change.after, None if before is None else before[1])
             size += _size(change.after)
             if len(known) >= CHUNK_KEYS or size >= CHUNK_BYTES:
                 yield _batch(known, origin)
@@ -342,9 +343,20 @@ def _size(row: Row | None) -> int:
     return sum(len(cell) for cell in row or () if cell is not None)
 
 
-def filled(after: Row | None, before: Sequence[str | None] | None) -> Row | None:
-    """Put the cells that were not sent into a row, from the one before as far as that is known."""
-    if after is None or before is None or UNAVAILABLE not in after:
+def _filled(table: FoldedTable, after: Row | None, before: Sequence[str | None] | None) -> Row | None:
+    """Put the cells that were not sent into a row, from the one before as far as that is known.
+
+    Raises SourceError for a NULL behind a value that may be a cell which was not sent.
+    """
+    if after is None or before is None:
+        return after
+    if NULL_IN_DOUBT in after and (lost := lost_places(after, before)):
+        raise SourceError(
+            f"{'.'.join(table.wire[1:])}: a change of a row has NULL in {table.columns[lost[0]][0]!r}, where the row "
+            f"had a value, and its connector also sends NULL for a large value of such a type that did not change. "
+            f"Set REPLICA IDENTITY FULL, and let the connector send a snapshot again."
+        )
+    if UNAVAILABLE not in after:
         return after
     return tuple(old if cell == UNAVAILABLE else cell for cell, old in zip(after, before, strict=True))
 
@@ -410,10 +422,10 @@ class _Fold:
             )
         row: Row | None = None
         for part in sorted(parts, key=lambda part: part["position"]):
-            row = None if part["cells"] is None else filled(tuple(part["cells"]), row)
+            row = None if part["cells"] is None else _filled(table, tuple(part["cells"]), row)
         if row is not None and UNAVAILABLE in row:
             raise _not_sent(table, row)
-        return row
+        return undoubted(row) if row is not None and NULL_IN_DOUBT in row else row
 
     def _chunk(self, number: int, rows: list[Row]) -> pa.RecordBatch:
         names = [str(place) for place in range(len(self.tables[number].columns))]

@@ -79,6 +79,7 @@ class Connect(JavaServer):
             "database.dbname": source["dbname"],
             "provide.transaction.metadata": "true",
             "skipped.operations": "none",
+            "event.converting.failure.handling.mode": "fail",
             "poll.interval.ms": "50",
             "snapshot.mode": "no_data",
             "topic.creation.default.replication.factor": "1",

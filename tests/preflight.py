@@ -29,6 +29,7 @@ CONFIG = {
     "plugin.name": "pgoutput",
     "database.dbname": "shop",
     "skipped.operations": "none",
+    "event.converting.failure.handling.mode": "fail",
     "provide.transaction.metadata": "true",
     "snapshot.mode": "no_data",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",

@@ -218,6 +218,9 @@ class FeedDescription:
 UNAVAILABLE: Final = "\0unavailable"
 """What stands in a row for a cell that was not sent because it did not change (TOAST); no canonical text has a NUL."""
 
+NULL_IN_DOUBT: Final = "\0null or unavailable"
+"""What stands in a row for a NULL that may be a cell which was not sent: its connector has no placeholder for it."""
+
 Row = tuple[str | None, ...]
 """Canonical texts of a row's cells, in the order of its table's attributes; None is NULL."""
 
@@ -229,8 +232,8 @@ class RowChange:
     `before` is None for an insert, `after` for a delete, both for a truncate. `position` names the
     record in the feed, `source_position` what the record says of its source (LSN, transaction). Of a table with row
     images `before` is None as well, `key` has the row's key before the change, and cells of `after` may be
-    UNAVAILABLE, until the images have filled them in. `moves` is the row's new key in the halves of a change of the
-    key itself, which comes as a delete and a create; both have the old one as their `key`.
+    UNAVAILABLE or NULL_IN_DOUBT, until the images have filled them in. `moves` is the row's new key in the halves of a
+    change of the key itself, which comes as a delete and a create; both have the old one as their `key`.
     """
 
     table: Table

@@ -60,9 +60,10 @@ class Decoder:
     it is away.
 
     A change of a table with row images has no `before` but the row's `key` before the change, and cells of `after`
-    that were not sent are UNAVAILABLE. Of other tables, a Postgres delete whose only values are those of its key is
-    refused until the table is known to send whole rows (`has_full_identity`, or a whole before-image was seen): it may
-    be the key alone, with NULL for all that was not sent.
+    that were not sent are UNAVAILABLE, or NULL_IN_DOUBT where that cannot be told from NULL. Of other tables, a
+    Postgres delete whose only values are those of its key is refused until the table is known to send whole rows
+    (`has_full_identity`, or a whole before-image was seen): it may be the key alone, with NULL for all that was not
+    sent.
 
     A table is found by what changes call it (`Table.wire`); where two have the name, records are refused. Records of
     unknown tables are refused, or skipped with `unknown_tables="ignore"`.
@@ -158,6 +159,8 @@ class Decoder:
                 moved = self._moved_keys(record, tracked, letter, rows[1]) if record.headers else None
                 if moved is not None:
                     rows, moves = (None, rows[1], moved[0]), moved[1]
+                if (letter == "u" or moves is not None) and source.get("connector") == "postgresql":
+                    rows = None, tracked.doubt_nulls(before, rows[1]), rows[2]
             else:
                 rows = self._whole_rows(record, tracked, letter, before, after, schema, careful, source)
         except SchemaDrift as drift:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from hashlib import md5
 from operator import itemgetter
@@ -10,7 +11,7 @@ from uuid import UUID
 
 from service.core.cell_decoding import WireSettings, bare_cell_decoder
 from service.core.errors import RecordError
-from service.core.model import UNAVAILABLE, FeedPosition, Row, SchemaDrift, Table
+from service.core.model import NULL_IN_DOUBT, UNAVAILABLE, FeedPosition, Row, SchemaDrift, Table
 from service.core.sql_names import sql_name
 
 Image = Mapping[str, Any]
@@ -36,6 +37,14 @@ _UNAVAILABLE_BYTES = list(PLACEHOLDER.encode())  # of an array of numbers
 _SIGNS: tuple[bytes, ...] = (PLACEHOLDER.encode(), b"X19kZWJleml1bV91bmF2", b"5f5f64656265", b"95,95,100,101,98")
 _SIGNS += (_UNAVAILABLE_UUID.encode(), b"\\u0000")
 _TEXT_OR_NULL = frozenset({str, type(None)})
+_ARRAYS_WITH_PLACEHOLDER = frozenset(
+    f"{element}[]"
+    for element in (
+        *("text", "character varying", "character", "bpchar", "json", "jsonb", "uuid"),
+        *("bytea", "integer", "bigint", "date"),
+    )
+)
+_WITHOUT_PLACEHOLDER = frozenset({"vector", "halfvec", "sparsevec", "geometry", "geography"})
 _MEMORABLE = frozenset({str, int, float})
 _DECODING_FAULTS = (RecordError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
@@ -71,6 +80,11 @@ class TableDecoder:
         self._stale = frozenset(table.stale)
         self._cells = _getter(self.columns)
         self._only_texts = all(attribute.data_type == "string" for attribute in table.attributes)
+        self._without_placeholder = tuple(
+            place
+            for place, attribute in enumerate(table.attributes)
+            if place not in table.key and lacks_placeholder(attribute.data_type)
+        )
 
     def at(self, position: FeedPosition, source_position: Mapping[str, Any]) -> TableDecoder:
         """Give the decoder for a record of this place: it may be from before a change of columns that is known."""
@@ -233,6 +247,23 @@ class TableDecoder:
         before = tuple([None if text == UNAVAILABLE else text for text in before])
         return before, tuple([b if a == UNAVAILABLE else a for b, a in zip(before, after, strict=True)])
 
+    def doubt_nulls(self, before: Image | None, after: Row | None) -> Row | None:
+        """Mark the NULLs of a row of a Postgres connector's that may be large values which an update did not change.
+
+        Of some types it has no placeholder, and what it cannot send it leaves out: that is NULL, too. Only a source
+        that sends whole rows, or a value in the row before, shows that a NULL is one.
+        """
+        if after is None or self.table.has_full_identity:
+            return after
+        doubtful = {
+            place
+            for place in self._without_placeholder
+            if after[place] is None and (before is None or before.get(self.columns[place]) is None)
+        }
+        if not doubtful:
+            return after
+        return tuple([NULL_IN_DOUBT if place in doubtful else text for place, text in enumerate(after)])
+
     def refuse_half_tuples(self, unknown: Set[int], before: Sequence[object], after: Sequence[object]) -> None:
         """Raise RecordError where a tuple changes of which a part is at one of the places that neither row tells."""
         for derived in self.table.derived:
@@ -266,6 +297,14 @@ class TableDecoder:
     def may_send_keys_alone(self) -> bool:
         """Tell whether it is not known yet that before-images are whole."""
         return not self._sends_whole_rows
+
+
+def lacks_placeholder(data_type: str) -> bool:
+    """Tell whether a Postgres connector has nothing that it could send for a value of a type that did not change."""
+    bare = re.sub(r"\([^)]*\)", "", data_type)
+    if bare.endswith("[]"):
+        return bare not in _ARRAYS_WITH_PLACEHOLDER
+    return bare.rpartition(".")[2] in _WITHOUT_PLACEHOLDER
 
 
 def replica_identity(table: Table) -> str:

@@ -172,6 +172,14 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Level.FAIL, about, "marks values that were not sent in its own way", "remove unavailable.value.placeholder"
         )
+    if "postgres" in get("connector.class") and get("event.converting.failure.handling.mode", "warn") != "fail":
+        yield Finding(
+            Level.WARN,
+            about,
+            "sends NULL where it has nothing to send: for NaN in a decimal, and for a large value that did not change "
+            "in most arrays, in vectors and geometries",
+            "event.converting.failure.handling.mode=fail (Debezium 2.5 and later), with which it stops there",
+        )
     if get("field.name.adjustment.mode", "none") != "none":
         yield Finding(Level.FAIL, about, "changes the names of columns", "field.name.adjustment.mode=none")
 

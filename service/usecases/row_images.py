@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from service.core.errors import RecordError
-from service.core.model import UNAVAILABLE, FeedPosition, Operation, Row, RowChange, Skipped, Table
+from service.core.model import NULL_IN_DOUBT, UNAVAILABLE, FeedPosition, Operation, Row, RowChange, Skipped, Table
 from service.core.row_key import row_key
 from service.core.sql_names import sql_name
 
@@ -240,17 +240,46 @@ def _filled(change: RowChange, before: Row | None, *, or_null: bool = False) -> 
     """Give the after-image with the cells that were not sent; `or_null`: NULL where nobody has them."""
     after = change.after
     assert after is not None
+    if NULL_IN_DOUBT in after:
+        if lost := lost_places(after, before):
+            raise RecordError.plain(
+                f"{change.position}: has NULL in {_listed(change.table, lost)}, where the row of {change.table} has a "
+                f"value; its connector also sends NULL for a large value of such a type that did not change: send "
+                f"whole rows by `{_whole_rows(change.table)}`, and bootstrap the source again with --replace"
+            )
+        after = undoubted(after)
     if UNAVAILABLE not in after:
         return after
     if or_null:
         before = tuple([None if cell == UNAVAILABLE else cell for cell in before or (None,) * len(after)])
     if before is None or any(a == UNAVAILABLE == b for a, b in zip(after, before, strict=True)):
-        at, table = change.position, change.table
-        in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])
-        columns = [a.name.column for a, cell in zip(table.attributes, after, strict=True) if cell == UNAVAILABLE]
+        missing = [place for place, cell in enumerate(after) if cell == UNAVAILABLE]
         raise RecordError.plain(
-            f"{at}: changes a row of {table} without its "
-            f"unchanged {', '.join(columns)}, and the state does not keep that row: bootstrap the source again with "
-            f"--replace, or send whole rows by `ALTER TABLE {in_sql} REPLICA IDENTITY FULL`"
+            f"{change.position}: changes a row of {change.table} without its "
+            f"unchanged {_listed(change.table, missing)}, and the state does not keep that row: bootstrap the source "
+            f"again with --replace, or send whole rows by `{_whole_rows(change.table)}`"
         )
     return tuple([b if a == UNAVAILABLE else a for a, b in zip(after, before, strict=True)])
+
+
+def lost_places(after: Row, before: Sequence[str | None] | None) -> list[int]:
+    """Give the places of NULLs in doubt where the row before has a value."""
+    if before is None:
+        return []
+    unknown = (None, UNAVAILABLE, NULL_IN_DOUBT)
+    cells = enumerate(zip(after, before, strict=True))
+    return [place for place, (new, old) in cells if new == NULL_IN_DOUBT and old not in unknown]
+
+
+def undoubted(row: Row) -> Row:
+    """Take NULLs in doubt for what they are called."""
+    return tuple([None if cell == NULL_IN_DOUBT else cell for cell in row])
+
+
+def _listed(table: Table, places: Sequence[int]) -> str:
+    return ", ".join(table.attributes[place].name.column for place in places)
+
+
+def _whole_rows(table: Table) -> str:
+    in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])
+    return f"ALTER TABLE {in_sql} REPLICA IDENTITY FULL"

@@ -205,11 +205,11 @@ def test_a_second_source_joins_from_topics_that_a_running_consumer_already_follo
     assert (state.clusters, state.counters, state.inds) == (expected.clusters, expected.counters, expected.inds)
 
 
-def with_schema(fields: Mapping[str, Mapping[str, object]], event: RowOf) -> bytes:
+def with_schema(fields: Mapping[str, Mapping[str, object]], event: RowOf, **place: object) -> bytes:
     """Wrap an event as Connect does, with a schema of the row's fields."""
     row = {"type": "struct", "fields": [{"field": name, **field} for name, field in fields.items()]}
     schema = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}]}
-    source = {"db": "mine", "table": "items", "ts_ms": 1}
+    source = {"db": "mine", "table": "items", "ts_ms": 1, **place}
     return orjson.dumps({"schema": schema, "payload": {**event, "source": source}})
 
 
@@ -357,6 +357,25 @@ def test_a_cell_that_was_never_sent_is_told(spark: SparkSession, database_url: s
     database.flush()
     with pytest.raises(SourceError, match=r"shop.customers: the value of 'name' of a row was never sent.*IDENTITY"):
         bootstrap(spark, database_url, database.address, exclude=())
+
+
+@pytest.mark.parametrize("records", [1, 200_000])
+def test_null_behind_a_value_of_a_type_without_placeholder_is_told(
+    spark: SparkSession, database_url: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, records: int
+) -> None:
+    monkeypatch.setattr(kafka_source, "RANGE_RECORDS", records)
+    topics = cluster.topic(), cluster.topic()
+    fields: dict[str, RowOf] = {"id": {"type": "int32"}, "c": {"type": "array", "items": {"type": "float64"}}}
+    for topic, first in zip(topics, (None, [1.5]), strict=True):
+        for op, cell in (("c", first), ("u", None)):
+            event: RowOf = {"op": op, "before": None, "after": {"id": 1, "c": cell}}
+            value = with_schema(fields, event, connector="postgresql")
+            cluster.producer.send(topic, value, key=b'{"id":1}', partition=0)
+    cluster.producer.flush()
+    bootstrap(spark, database_url, f"kafka://{cluster.servers}/{topics[0]}")
+    assert read_state(database_url) == count_cells({"mine.items.id": ["1"], "mine.items.c": [None]})
+    with pytest.raises(SourceError, match=r"mine.items: a change of a row has NULL in 'c', .*REPLICA IDENTITY FULL"):
+        bootstrap(spark, database_url, f"kafka://{cluster.servers}/{topics[1]}", replace=True)
 
 
 def test_what_retention_removed_is_warned_of_unless_the_topic_is_compacted(

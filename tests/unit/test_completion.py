@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.errors import RecordError
-from service.core.model import UNAVAILABLE, FeedPosition, Operation, Row, RowChange, Table
+from service.core.model import NULL_IN_DOUBT, UNAVAILABLE, FeedPosition, Operation, Row, RowChange, Table
 from service.core.row_key import row_key
 from service.usecases.row_images import Image, complete, wanted_rows
 from tests.events import tracked_table
@@ -163,3 +164,14 @@ def test_the_changes_add_up_to_the_difference_of_the_rows(
     assert +counted == Counter(stands.values())
     assert min(counted.values(), default=0) >= 0
     assert {image.cells for image in images[TABLE].values() if image.cells} == set(stands.values())
+
+
+def test_a_null_in_doubt_is_null_unless_it_would_take_a_kept_value() -> None:
+    in_doubt = change("u", "1", ("1", "new", NULL_IN_DOUBT), 5)
+    for images in (kept(("1", "old", None)), {}):
+        (only,) = complete([in_doubt], images, 1).changes
+        assert only.after == ("1", "new", None)
+    done = complete([in_doubt], kept(("1", "old", "long")), 1)
+    (error,) = done.errors.values()
+    assert re.search(r"offset 5: has NULL in text, .* shop.orders REPLICA IDENTITY FULL`.*--replace", str(error))
+    assert (done.changes, done.images) == ([], {TABLE: {}})

@@ -9,7 +9,7 @@ import pytest
 
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
-from service.core.model import UNAVAILABLE, Operation, RowChange, Skipped
+from service.core.model import NULL_IN_DOUBT, UNAVAILABLE, Operation, RowChange, Skipped, Table
 from service.stream.discovery import Discovery
 from service.stream.envelope import Decoder
 from service.stream.row_images import needs_care
@@ -180,6 +180,42 @@ def test_what_only_looks_like_a_placeholder_is_a_value() -> None:
         after = change(envelope("u", "shop", "orders", None, {**ROW, "note": value})).after
         assert after is not None
         assert UNAVAILABLE not in after
+
+
+@pytest.mark.parametrize(
+    ("data_type", "in_doubt"),
+    [
+        *((kind, True) for kind in ("double precision[]", "numeric(12,3)[]", "timestamp(3) without time zone[]")),
+        *((kind, True) for kind in ("vector(3)", "public.halfvec(2)", "geometry(Point,4326)", "mood[]")),
+        *((kind, False) for kind in ("text[]", "character varying(10)[]", "bigint[]", "bytea", "jsonb", "integer")),
+    ],
+)
+def test_null_may_be_a_value_that_was_not_sent_where_its_type_has_no_placeholder(
+    data_type: str, in_doubt: bool
+) -> None:
+    table = replace(tracked_table("shop", "cells", {"id": "integer", "cell": data_type}), key=(0,), row_images=True)
+    row: dict[str, object] = {"id": 1, "cell": None}
+
+    def after(
+        op: str, tracked: Table = table, before: dict[str, object] | None = None, of: str = "postgresql"
+    ) -> object:
+        decoded = Decoder([tracked]).decode(record(envelope(op, "shop", "cells", before, row, connector=of)))
+        assert isinstance(decoded, RowChange)
+        return decoded.after
+
+    doubtful = ("1", NULL_IN_DOUBT if in_doubt else None)
+    assert (after("u"), after("u", before=row)) == (doubtful, doubtful)
+    sure = [after("c"), after("u", of="mysql"), after("u", replace(table, has_full_identity=True))]
+    assert [*sure, after("u", before={"id": 1, "cell": "x"})] == [("1", None)] * 4
+
+
+def test_null_of_a_row_whose_key_changes_may_be_a_value_that_was_not_sent() -> None:
+    table = replace(tracked_table("shop", "cells", {"id": "integer", "cell": "real[]"}), key=(0,), row_images=True)
+    value = envelope("c", "shop", "cells", None, {"id": 2, "cell": None}, connector="postgresql")
+    sent = record(value)._replace(headers=[("__debezium.oldkey", b'{"id":1}')])
+    come = Decoder([table]).decode(sent)
+    assert isinstance(come, RowChange)
+    assert (come.moves, come.after) == (("2",), ("2", NULL_IN_DOUBT))
 
 
 def test_a_key_that_was_not_sent_is_that_of_the_record() -> None:

@@ -106,6 +106,7 @@ def test_a_slot_that_is_younger_than_the_bootstrap_may_have_left_a_gap() -> None
         ({"binary__handling__mode": "hex"}, "fail", "SUBSETD_BINARY_HANDLING=hex"),
         ({"value__converter": None}, "warn", "value.converter=org.apache.kafka.connect.json.JsonConverter"),
         ({**AVRO, "value__converter__ignore__default__for__nullables": "true"}, "fail", "SUBSETD_SCHEMA_REGISTRY"),
+        ({"event__converting__failure__handling__mode": "skip"}, "warn", "failure.handling.mode=fail"),
         ({"value__converter__replace__null__with__default": None}, "fail", "replace.null.with.default=false"),
         ({"value__converter": "x.ProtobufConverter"}, "fail", "JsonConverter"),
         ({"unavailable__value__placeholder": "?"}, "fail", "remove unavailable.value.placeholder"),
