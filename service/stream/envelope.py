@@ -339,7 +339,8 @@ class Decoder:
                     f"has op {letter} without the row before{missing}; {replica_identity(tracked.table)}"
                 )
             if source.get("connector") == "postgresql" and tracked.may_send_keys_alone:
-                tracked.refuse_key_alone(before, letter, self._key_columns(record))
+                fields = None if schema is None else schema.fields
+                tracked.refuse_key_alone(before, letter, self._key_columns(record), fields)
         if before is not None:
             like = None if after is None or row_after is None else (after, row_after)
             row_before = tracked.row(before, decoders, "before", careful=careful, like=like, data_type=data_type)

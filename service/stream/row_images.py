@@ -45,6 +45,7 @@ _ARRAYS_WITH_PLACEHOLDER = frozenset(
     )
 )
 _WITHOUT_PLACEHOLDER = frozenset({"vector", "halfvec", "sparsevec", "geometry", "geography"})
+_FILLERS = re.compile(r"(?:0(?:\.0+)?|AA==|\{\}|P0Y0M0DT0H0M0S|1970-01-01.*|00:00:00.*)?")
 _MEMORABLE = frozenset({str, int, float})
 _DECODING_FAULTS = (RecordError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
@@ -277,26 +278,45 @@ class TableDecoder:
                     f"again with --replace --row-images always, or drop that key with `subsetd keys drop`"
                 )
 
-    def refuse_key_alone(self, before: Image, letter: str, keys: frozenset[str]) -> None:
-        """Raise RecordError if the before-image may be the key (`keys`, where known) with NULL for all other columns.
+    def refuse_key_alone(
+        self,
+        before: Image,
+        letter: str,
+        keys: frozenset[str],
+        fields: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Raise RecordError if the before-image may be the key (`keys`, where known) and fillers for all other columns.
 
-        Replica identity DEFAULT sends deletes so. Any value outside of the key, in any record, shows that whole rows
-        are sent.
+        Replica identity DEFAULT sends deletes so. A value outside of the key, in any record, shows that whole rows are
+        sent, unless Debezium may have filled it in. `fields` are those of the record's schema.
         """
         if not keys or self._sends_whole_rows or keys.issuperset(self.names):
             return
-        if any(before[column] is not None for column in self.names - keys):
+        if not all(may_be_filler(before[column], (fields or {}).get(column, {})) for column in self.names - keys):
             self._sends_whole_rows = True
         elif letter == "d":
             raise RecordError(
                 f"deletes a row of {self.table} of which only the key is known ({', '.join(sorted(keys))}), or all "
-                f"else was NULL; {replica_identity(self.table)}"
+                f"else was NULL, a default or a zero; {replica_identity(self.table)}"
             )
 
     @property
     def may_send_keys_alone(self) -> bool:
         """Tell whether it is not known yet that before-images are whole."""
         return not self._sends_whole_rows
+
+
+def may_be_filler(value: object, field: Mapping[str, Any]) -> bool:
+    """Tell whether Debezium may have sent a value for one that it was not given, by the schema of its column.
+
+    That is NULL, or where a column is NOT NULL its default, or a zero of its type. A converter may also send a default
+    where there may be NULL.
+    """
+    if value is None or field.get("default") is not None:
+        return True
+    if field.get("optional") is True:
+        return False
+    return _FILLERS.fullmatch(value) is not None if type(value) is str else type(value) is dict or not value
 
 
 def lacks_placeholder(data_type: str) -> bool:

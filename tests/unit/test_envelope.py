@@ -300,6 +300,35 @@ def test_such_a_delete_is_whole_after_a_whole_row_was_seen() -> None:
     assert isinstance(seen.decode(record(KEY_ALONE, key=KEY)), RowChange)
 
 
+@pytest.mark.parametrize(
+    ("cell", "field", "is_whole"),
+    [
+        *((cell, None, False) for cell in ("", 0, 0.0, False, [], {}, {"x": 0.0, "y": 0.0}, "0.00", "AA==", "{}")),
+        *((cell, None, False) for cell in ("1970-01-01T00:00:00Z", "00:00:00Z", "P0Y0M0DT0H0M0S")),
+        *((cell, None, True) for cell in ("a", 1, True, [0], "1", "10:00:00Z")),
+        ("", {"optional": True}, True),
+        (0, {"optional": False}, False),
+        ("x", {"optional": False}, True),
+        ("new", {"optional": False, "default": "new"}, False),
+        ("new", {"optional": True, "default": "new"}, False),
+    ],
+)
+def test_what_debezium_fills_into_columns_that_are_not_null_shows_no_whole_row(
+    cell: object, field: dict[str, object] | None, is_whole: bool
+) -> None:
+    table = tracked_table("shop", "orders", {"id": "integer", "customer": "string", "note": "string"})
+    sent = envelope("d", "shop", "orders", {"id": 7, "customer": cell, "note": None}, connector="postgresql")
+    if field is not None:
+        columns = [{"field": "id"}, {"field": "customer", **field}, {"field": "note", "optional": True}]
+        schema = {"type": "struct", "fields": [{"field": "before", "type": "struct", "fields": columns}]}
+        sent = orjson.dumps({"schema": schema, "payload": orjson.loads(sent)})
+    if is_whole:
+        assert isinstance(Decoder([table]).decode(record(sent, key=KEY)), RowChange)
+    else:
+        with pytest.raises(RecordError, match=r"only the key is known \(id\), or all else was NULL, a default"):
+            Decoder([table]).decode(record(sent, key=KEY))
+
+
 @pytest.mark.parametrize("key", [None, b"null", b"not json", b'{"id":7,"customer":"a","note":"b"}'])
 def test_a_delete_is_taken_as_it_is_where_its_key_tells_nothing(key: bytes | None) -> None:
     assert change(KEY_ALONE, key=key).before == ("7", None, None)
