@@ -31,6 +31,8 @@ _INTERVAL_CLOCK = re.compile(r"\s*([+-]?)([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]
 _INFINITIES = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-infinity"}
 # What stands for an infinity in Debezium's zoneless timestamps and dates: the JDBC driver's and Postgres' sentinels.
 _INFINITE_MOMENTS = {9_223_372_036_825_200_000_000: "infinity", -9_223_372_036_832_400_000_000: "-infinity"}
+# In nanoseconds, which have no room for these, it sends the ends of 64 bits.
+_INFINITE_MOMENTS |= {2**63 - 1: "infinity", -(2**63): "-infinity"}
 _INFINITE_DAYS = {10_956 - 2**31: "infinity", 10_957 - 2**31: "-infinity"}
 # Rows of a snapshot have other ones: the driver's moments as days, which as a number are cut to 32 bits.
 _SNAPSHOT_DAYS = {106_751_991_166: "infinity", 106_748_361_128: "-infinity"}

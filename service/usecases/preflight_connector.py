@@ -160,6 +160,13 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
             "cuts times to milliseconds (time.precision.mode=connect)",
             "time.precision.mode=adaptive",
         )
+    elif times == "nanoseconds":
+        yield Finding(
+            Level.FAIL,
+            about,
+            "has no room for times before 1678 and after 2261 (time.precision.mode=nanoseconds)",
+            "time.precision.mode=adaptive",
+        )
     if "interval" in types and get("interval.handling.mode", "numeric") == "numeric":
         yield Finding(
             Level.FAIL,

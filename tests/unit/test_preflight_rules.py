@@ -103,6 +103,7 @@ def test_a_slot_that_is_younger_than_the_bootstrap_may_have_left_a_gap() -> None
         ({"decimal__handling__mode": "double"}, "fail", "decimal.handling.mode=string"),
         ({"value__converter__schemas__enable": "false"}, "warn", "decimal.handling.mode=string"),
         ({"time__precision__mode": "connect"}, "fail", "time.precision.mode=adaptive"),
+        ({"time__precision__mode": "nanoseconds"}, "fail", "time.precision.mode=adaptive"),
         ({"binary__handling__mode": "hex"}, "fail", "SUBSETD_BINARY_HANDLING=hex"),
         ({"value__converter": None}, "warn", "value.converter=org.apache.kafka.connect.json.JsonConverter"),
         ({**AVRO, "value__converter__ignore__default__for__nullables": "true"}, "fail", "SUBSETD_SCHEMA_REGISTRY"),
