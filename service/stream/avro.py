@@ -96,9 +96,7 @@ def _connect_field(schema: Any, names: dict[str, Any], namespace: str = "") -> d
         return named if named is not None else {"type": _CONNECT_TYPES.get(schema, schema)}
     kind = schema["type"]
     field: dict[str, Any] = {"type": schema.get("connect.type", _CONNECT_TYPES.get(kind, kind))}
-    if "connect.name" in schema:
-        field["name"] = schema["connect.name"]
-        field["parameters"] = schema.get("connect.parameters")
+    field |= {name: schema[f"connect.{name}"] for name in ("name", "parameters") if f"connect.{name}" in schema}
     if kind in ("record", "enum", "fixed"):
         full_name = _full_name(schema["name"], schema.get("namespace", namespace))
         names[full_name] = field

@@ -19,6 +19,7 @@ from service.core.model import UNAVAILABLE, RowChange, SchemaDrift
 from service.stream.avro import AvroReader, _connect_field
 from service.stream.envelope import Decoder
 from service.stream.schema_registry import HttpSchemaRegistry
+from service.stream.sqlserver_nulls import is_large
 from service.stream.wire_schema import WireSchema
 from tests.decoding import decode_all
 from tests.events import record, tracked_table
@@ -306,6 +307,14 @@ MONEY = {
 def test_a_schema_tells_the_type_of_a_column(kind: Any, value: object, data_type: str) -> None:
     _, schema = read(row_schema(cell=kind), {"cell": value})
     assert schema.data_type("cell") == data_type
+
+
+@pytest.mark.parametrize(("length", "may_be_left_out"), [("50", False), ("2147483647", True)])
+def test_a_schema_tells_how_long_a_column_is_whose_type_has_no_name(length: str, may_be_left_out: bool) -> None:
+    kind = {"type": "string", "connect.parameters": {"__debezium.source.column.length": length}}
+    for written in (kind, ["null", kind]):
+        _, schema = read(row_schema(note=written), {"note": "x"})
+        assert is_large(schema.fields["note"]) == may_be_left_out
 
 
 def test_a_name_is_looked_for_in_the_namespace_around_it() -> None:
