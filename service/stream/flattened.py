@@ -8,9 +8,17 @@ from typing import Any
 from service.core.errors import RecordError
 from service.stream.row_images import TableDecoder
 
+FIELDS = "op,db,table,source.ts_ms,source.snapshot,source.connector,transaction.id,transaction.total_order"
+FIELDS_OF = {
+    "Postgres": "schema,source.lsn,source.txId,source.sequence",
+    "MySQL and MariaDB": "source.file,source.pos,source.row",
+    "SQL Server": "schema,source.commit_lsn",
+}
+"""What the transform is to add to the row: of all connectors, and what more tells the place in the source of each."""
+
 WAY_OUT = (
-    "leave the transform ExtractNewRecordState out, or set its add.fields=op,db,schema,table,source.ts_ms,source.lsn,"
-    "source.txId,source.sequence,source.snapshot,source.connector,transaction.id,transaction.total_order and its "
+    f"leave the transform ExtractNewRecordState out, or set its add.fields={FIELDS} and behind them "
+    f"{', '.join(f'{fields} (of {connector})' for connector, fields in FIELDS_OF.items())}, and its "
     "delete.tombstone.handling.mode=rewrite"
 )
 

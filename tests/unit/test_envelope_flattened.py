@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -11,7 +12,7 @@ from service.core.errors import RecordError
 from service.core.model import Operation, RowChange, Skipped
 from service.stream.discovery import Discovery
 from service.stream.envelope import Decoder
-from service.stream.flattened import unflatten
+from service.stream.flattened import FIELDS, FIELDS_OF, unflatten
 from tests.events import record, tracked_table
 
 KEPT = replace(tracked_table("shop", "orders", {"id": "integer", "note": "string"}), key=(0,), row_images=True)
@@ -90,6 +91,34 @@ def test_its_fields_say_table_and_place_in_the_source() -> None:
         "total_order": 2,
         "mark": [10, 20, 2],
     }
+
+
+PLACES: dict[str, tuple[dict[str, object], list[int]]] = {
+    "Postgres": (
+        {"connector": "postgresql", "schema": "shop", "lsn": 20, "txId": 3, "sequence": '["10","20"]'},
+        [10, 20, 2],
+    ),
+    "MySQL and MariaDB": ({"connector": "mysql", "file": "binlog.000003", "pos": 1234, "row": 2}, [3, 1234, 2, 1]),
+    "SQL Server": (
+        {"connector": "sqlserver", "schema": "shop", "commit_lsn": "00000027:00000758:0005"},
+        [0x27, 0x758, 5, 2, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("connector", FIELDS_OF)
+def test_the_fields_that_are_documented_tell_the_place_in_the_source(connector: str) -> None:
+    source, mark = PLACES[connector]
+    own = {"op": "c", **source, "db": "shop", "table": "orders"}
+    parts = {"": own, "source": {**own, "ts_ms": 5, "snapshot": None}, "transaction": {"id": "3:20", "total_order": 2}}
+    event: dict[str, object] = {"id": 7, "note": "x", "__deleted": "false"}
+    for field in f"{FIELDS},{FIELDS_OF[connector]}".split(","):
+        struct, _, name = field.rpartition(".")
+        event["__" + field.replace(".", "_")] = parts[struct][name]
+    assert decode(event, topic="all").source_position["mark"] == mark
+    page = (Path(__file__).parents[2] / "docs" / "feeds.md").read_text()
+    assert f"`add.fields={FIELDS}`" in page
+    assert f"`{FIELDS_OF[connector]}`" in page
 
 
 def test_inserts_of_an_insert_only_table_need_no_more_than_their_operation() -> None:
