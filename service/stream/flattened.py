@@ -19,7 +19,7 @@ FIELDS_OF = {
 WAY_OUT = (
     f"leave the transform ExtractNewRecordState out, or set its add.fields={FIELDS} and behind them "
     f"{', '.join(f'{fields} (of {connector})' for connector, fields in FIELDS_OF.items())}, and its "
-    "delete.tombstone.handling.mode=rewrite"
+    "delete.tombstone.handling.mode=rewrite, or before Debezium 2.5 its delete.handling.mode=rewrite"
 )
 
 OPERATION = "__op"

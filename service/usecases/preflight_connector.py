@@ -212,10 +212,7 @@ def _transforms(about: str, get: _Get) -> Iterator[Finding]:
                     "flattens events without saying what they are",
                     f"{prefix}add.fields={','.join(sorted(wanted | given - {''}))}",
                 )
-            if get(prefix + "delete.tombstone.handling.mode", "tombstone") not in ("rewrite", "rewrite-with-tombstone"):
-                yield Finding(
-                    Level.FAIL, about, "flattens deletes to nothing", f"{prefix}delete.tombstone.handling.mode=rewrite"
-                )
+            yield from _flattened_deletes(about, get, prefix)
             yield from _nulls(about, get, f"{prefix}replace.null.with.default=false", "Debezium 3.0.5 and later")
             yield Finding(
                 Level.WARN,
@@ -230,6 +227,24 @@ def _transforms(about: str, get: _Get) -> Iterator[Finding]:
                 f"its transform {name} ({kind}) takes something out of events",
                 f"remove {name} from transforms",
             )
+
+
+def _flattened_deletes(about: str, get: _Get, prefix: str) -> Iterator[Finding]:
+    deletes, rewriting = get(prefix + "delete.tombstone.handling.mode"), "delete.tombstone.handling.mode=rewrite"
+    if not deletes and get(prefix + "delete.handling.mode") == "rewrite":
+        yield Finding(
+            Level.WARN,
+            about,
+            "flattens deletes by delete.handling.mode, which Debezium no longer has from 3.2 on",
+            f"{prefix}{rewriting}, which it has from 2.5 on",
+        )
+    elif deletes not in ("rewrite", "rewrite-with-tombstone"):
+        yield Finding(
+            Level.FAIL,
+            about,
+            "flattens deletes to nothing",
+            f"{prefix}{rewriting}, or before Debezium 2.5 {prefix}delete.handling.mode=rewrite",
+        )
 
 
 def _chosen_tables(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:

@@ -175,10 +175,29 @@ def test_a_connector_that_flattens_has_to_say_what_its_events_are() -> None:
     kind = {"transforms": "flat", "transforms__flat__type": "io.debezium.transforms.ExtractNewRecordState"}
     found = {finding.way_out for finding in wrong(connector(**kind))}
     assert "transforms.flat.add.fields=op,source.ts_ms,table" in found
-    assert "transforms.flat.delete.tombstone.handling.mode=rewrite" in found
+    assert any(one.startswith("transforms.flat.delete.tombstone.handling.mode=rewrite, or before") for one in found)
     kind["transforms__flat__type"] = "io.debezium.transforms.Filter"
     (finding,) = wrong(connector(**kind))
     assert finding.level == "fail"
+
+
+@pytest.mark.parametrize(
+    ("told", "level"),
+    [
+        ({"delete__tombstone": "rewrite"}, None),
+        ({"delete__tombstone": "drop", "delete": "rewrite"}, "fail"),
+        ({"delete": "rewrite"}, "warn"),
+        ({"delete": "drop"}, "fail"),
+        ({}, "fail"),
+    ],
+)
+def test_the_older_setting_of_deletes_counts_where_the_newer_one_is_not_set(
+    told: Mapping[str, str], level: str | None
+) -> None:
+    kind = {"transforms": "flat", "transforms__flat__type": "io.debezium.transforms.ExtractNewRecordState"}
+    kind |= {f"transforms__flat__{name}__handling__mode": mode for name, mode in told.items()}
+    found = [one.level for one in wrong(connector(**kind)) if "flattens deletes" in one.found]
+    assert found == ([] if level is None else [level])
 
 
 def test_nulls_are_not_to_be_sent_as_defaults() -> None:
