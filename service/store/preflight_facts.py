@@ -33,13 +33,17 @@ select current_user, current_setting('server_version_num')::int, pg_is_in_recove
 from pg_roles where rolname = current_user
 """
 
-# A partitioned table is as bad as the worst of its partitions.
+# A partitioned table is as bad as the worst of its partitions. Postgres takes no index for a replica identity that is
+# deferrable or not valid.
 TABLES = """
 select n.nspname, c.relname, pg_get_userbyid(c.relowner),
     case when bool_and(p.relreplident = 'f') then 'full' when bool_or(p.relreplident = 'n') then 'nothing'
         when bool_or(p.relreplident = 'd') then 'default' else 'index' end,
     exists (select from pg_index i where i.indrelid = c.oid
-        and case c.relreplident when 'i' then i.indisreplident else i.indisprimary end),
+        and case c.relreplident when 'i' then i.indisreplident else i.indisprimary end)
+    and coalesce(bool_and(p.relreplident = 'f' or exists (select from pg_index i where i.indrelid = p.oid
+        and i.indimmediate and i.indisvalid
+        and case p.relreplident when 'i' then i.indisreplident else i.indisprimary end)), true),
     coalesce(bool_or(p.relpersistence = 'u'), false), row_security_active(c.oid),
     has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select'),
     (select coalesce(array_agg(distinct format_type(a.atttypid, null)), '{}') from pg_attribute a

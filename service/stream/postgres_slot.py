@@ -16,13 +16,17 @@ from service.core.sql_names import sql_name
 from service.stream.postgres_address import PostgresAddress, lsn_number
 from service.stream.postgres_catalog import read_slot, source_identity
 
-# What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts.
+# What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts. Postgres
+# takes no index for one that is deferrable, not valid or gone, and no whole row with a column that is not published.
 _TABLES = """
 SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
   pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), c.relkind = 'p',
   part.schema, part.name, part.persistence = 'u',
-  part.identity = 'n' OR (part.identity = 'd' AND NOT EXISTS
-    (SELECT FROM pg_index i WHERE i.indrelid = part.oid AND i.indisprimary))
+  part.identity = 'n' OR (part.identity IN ('d', 'i') AND NOT EXISTS
+    (SELECT FROM pg_index i WHERE i.indrelid = part.oid AND i.indimmediate AND i.indisvalid
+      AND CASE part.identity WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END)),
+  part.identity = 'f',
+  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = part.oid AND a.attgenerated = 'v' AND NOT a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
   SELECT p.oid, p.relreplident AS identity, p.relpersistence AS persistence, pn.nspname AS schema, p.relname AS name
@@ -159,8 +163,9 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
     foreign: dict[str, str] = {}
     unlogged: dict[str, str] = {}
     unknown_rows = []
+    untold_rows = []
     for schema, name, may_use, owner, is_ours, _, *part in cursor.fetchall():
-        part_schema, part_name, is_unlogged, has_no_identity = part
+        part_schema, part_name, is_unlogged, has_no_identity, is_whole, has_virtual = part
         if not may_use:
             raise FeedError(
                 f"The user {user!r} may not look into the schema {schema} of the {address.place}. As its owner run "
@@ -171,7 +176,10 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
         if is_unlogged:
             unlogged[sql_name(part_schema, part_name)] = f"{schema}.{name}"
         elif has_no_identity:
-            unknown_rows.append(sql_name(part_schema, part_name))
+            way_out = "USING INDEX UNIQUE_INDEX" if has_virtual else "FULL"
+            unknown_rows.append(f"ALTER TABLE {sql_name(part_schema, part_name)} REPLICA IDENTITY {way_out};")
+        elif is_whole and has_virtual:
+            untold_rows.append(f"ALTER TABLE {sql_name(part_schema, part_name)} REPLICA IDENTITY DEFAULT;")
     if foreign:
         table, owner = next(iter(foreign.items()))
         raise FeedError(
@@ -186,10 +194,18 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
             f"--exclude {shlex.quote(next(iter(unlogged.values())))}"
         )
     if unknown_rows:
-        statements = "\n  ".join(f"ALTER TABLE {table} REPLICA IDENTITY FULL;" for table in unknown_rows)
+        statements = "\n  ".join(unknown_rows)
         raise FeedError(
-            f"Some tables have neither a primary key nor another replica identity; published, Postgres would refuse "
-            f"every update and delete of them. Run there, or leave the tables out with --exclude:\n  {statements}"
+            f"Some tables have neither a primary key nor another replica identity, or one that is deferrable or whose "
+            f"index is gone; published, Postgres would refuse every update and delete of them. Run there, or leave "
+            f"the tables out with --exclude:\n  {statements}"
+        )
+    if untold_rows:
+        statements = "\n  ".join(untold_rows)
+        raise FeedError(
+            f"Some tables with virtual generated columns, which are not published, have REPLICA IDENTITY FULL; "
+            f"published, Postgres would refuse every update and delete of them. Run there (without a primary key: "
+            f"USING INDEX), or leave the tables out with --exclude:\n  {statements}"
         )
 
 

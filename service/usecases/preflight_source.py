@@ -66,7 +66,8 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
     followed = followed_of(source, state)
     whole = 0
     for table in source.tables:
-        about, full = str(table), f"ALTER TABLE {table} REPLICA IDENTITY FULL"
+        about = str(table)
+        full = f"ALTER TABLE {table} REPLICA IDENTITY {'USING INDEX UNIQUE_INDEX' if table.virtual else 'FULL'}"
         known = followed.get((table.schema, table.name))
         if not table.may_read:
             yield Finding(
@@ -83,16 +84,24 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
             yield Finding(
                 Level.FAIL, about, "is unlogged: its changes are told to nobody", f"ALTER TABLE {table} SET LOGGED"
             )
-        if table.identity == "full":
+        if table.identity == "full" and table.virtual:
+            yield Finding(
+                Level.FAIL,
+                about,
+                "has replica identity full and virtual generated columns: once published, Postgres refuses its updates "
+                "and deletes",
+                f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT (without a primary key: USING INDEX UNIQUE_INDEX)",
+            )
+        elif table.identity == "full":
             whole += 1
         elif known is not None and known.identity == "full" and not known.row_images:
             yield Finding(
                 Level.FAIL, about, f"had replica identity full when it was read, and has {table.identity} now", full
             )
-        elif known is not None and known.row_images:
+        elif known is not None and known.row_images and table.has_key:
             yield Finding(Level.OK, about, f"replica identity {table.identity}; the state keeps its rows")
         elif known is not None or not table.has_key or table.identity == "nothing":
-            reason = "" if table.has_key else " and no primary key"
+            reason = "" if table.has_key else " and no key that is valid and not deferrable"
             yield Finding(
                 Level.FAIL,
                 about,
@@ -104,7 +113,7 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
                 Level.WARN,
                 about,
                 f"has replica identity {table.identity}: a bootstrap will keep its rows in the state, by its key",
-                f"{full}, if that is not wanted",
+                f"{'--exclude it' if table.virtual else full}, if that is not wanted",
             )
     if whole:
         yield Finding(Level.OK, source.place, f"{whole} of {len(source.tables)} tables send whole rows")

@@ -60,6 +60,10 @@ def test_facts_of_a_real_postgres(postgres_server) -> None:
             create table parts (id integer primary key) partition by range (id);
             create table parts_1 partition of parts for values from (0) to (10);
             alter table parts replica identity full;
+            create table late (id integer primary key deferrable);
+            create table unnamed (id integer not null unique);
+            alter table unnamed replica identity using index unnamed_id_key;
+            alter table unnamed drop constraint unnamed_id_key;
             create publication told for table whole (id), keyed with (publish = 'insert, update');
             """,
         )
@@ -71,6 +75,8 @@ def test_facts_of_a_real_postgres(postgres_server) -> None:
         "bare": ("default", False, False),
         "gone": ("default", True, True),
         "parts": ("default", True, False),
+        "late": ("default", False, False),
+        "unnamed": ("index", False, False),
     }, "a partition has a replica identity of its own"
     assert tables["whole"].types == {"integer", "interval"}
     assert (facts.may_replicate, facts.is_standby, facts.keeps_any_wal) == (True, False, True)

@@ -51,6 +51,12 @@ def test_settings_of_a_source(changed: Mapping[str, object], level: str, way_out
         ({"identity": "default"}, "warn", 'ALTER TABLE public."Items" REPLICA IDENTITY FULL'),
         ({"identity": "default", "has_key": False}, "fail", 'ALTER TABLE public."Items" REPLICA IDENTITY FULL'),
         ({"identity": "nothing"}, "fail", 'ALTER TABLE public."Items" REPLICA IDENTITY FULL'),
+        ({"virtual": ("x",)}, "fail", 'ALTER TABLE public."Items" REPLICA IDENTITY DEFAULT'),
+        (
+            {"virtual": ("x",), "identity": "nothing"},
+            "fail",
+            'ALTER TABLE public."Items" REPLICA IDENTITY USING INDEX UNIQUE_INDEX',
+        ),
         ({"is_unlogged": True}, "fail", 'ALTER TABLE public."Items" SET LOGGED'),
         ({"hides_rows": True}, "fail", "ALTER ROLE app BYPASSRLS"),
         ({"may_read": False}, "fail", 'GRANT USAGE ON SCHEMA public TO app; GRANT SELECT ON public."Items" TO app'),
@@ -59,7 +65,8 @@ def test_settings_of_a_source(changed: Mapping[str, object], level: str, way_out
 def test_tables_of_a_source(changed: Mapping[str, object], level: str, way_out: str) -> None:
     table = replace(TABLE, name="Items", **changed)  # type: ignore[arg-type]
     (finding,) = wrong(Facts(source=replace(SOURCE, tables=[table])))
-    assert (finding.level, finding.about, way_out) == (level, 'public."Items"', finding.way_out.split(", if")[0])
+    statement = finding.way_out.split(", if")[0].split(" (")[0]
+    assert (finding.level, finding.about, statement) == (level, 'public."Items"', way_out)
 
 
 def test_a_followed_table_is_held_against_what_the_state_knows_of_it() -> None:
@@ -68,6 +75,9 @@ def test_a_followed_table_is_held_against_what_the_state_knows_of_it() -> None:
     assert "had replica identity full when it was read" in lost.found
     kept = replace(STATE, tables=[replace(FOLLOWED, row_images=True, identity="default")])
     assert wrong(Facts(state=kept, source=weak)) == []
+    dropped = replace(SOURCE, tables=[replace(TABLE, identity="index", has_key=False)])
+    (refused,) = wrong(Facts(state=kept, source=dropped))
+    assert "updates and deletes cannot be applied" in refused.found
     (gone,) = wrong(Facts(state=STATE, source=replace(SOURCE, tables=[])))
     name = "shop.public.items"  # it was bootstrapped with --qualify
     assert gone.way_out == f"subsetd attribute drop {name} --force, or subsetd attribute rename {name} NEW"
