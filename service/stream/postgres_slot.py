@@ -93,8 +93,11 @@ def drop(address: PostgresAddress) -> bool:
     slot = address.slot
     with closing(address.connect()) as connection, connection.cursor() as cursor:
         try:
+            # The name of a slot is that of the cluster's: it may be another database's.
             cursor.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (slot,)
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                "WHERE slot_name = %s AND database = current_database()",
+                (slot,),
             )
             had_slot = cursor.rowcount > 0
             cursor.execute("SELECT FROM pg_publication WHERE pubname = %s", (slot,))
@@ -231,6 +234,11 @@ def _create(cursor: Any, address: PostgresAddress) -> tuple[int, str]:
     """Create the slot; return where it begins, and the name of its snapshot, which lives as long as the connection."""
     try:
         cursor.execute(f"CREATE_REPLICATION_SLOT {address.slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
+    except psycopg2.errors.DuplicateObject as error:
+        raise FeedError(
+            f"The {address.place} is of a cluster that has a slot {address.slot} already, of another database: give "
+            f"another --name."
+        ) from error
     except psycopg2.errors.ConfigurationLimitExceeded as error:
         raise FeedError(
             f"The {address.place} has no free slot: {first_line(error)}. Drop one that is not used, or raise it and "

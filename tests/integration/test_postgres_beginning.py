@@ -21,11 +21,13 @@ from service.feed_wiring import (
     rename_attribute,
 )
 from service.observe import ConsumerObserver
+from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_slot import drop, new_slot
 from tests import states
+from tests.postgres import fresh_database
 from tests.postgres_following import NAME, SHOP, begin, follow, require_equal, run
 
 TWO_TABLES = [("s", "customers"), ("s", "orders")]
@@ -144,6 +146,22 @@ def test_a_slot_of_somebody_else_is_not_taken(followed_url: str, database_url: s
     making = new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False)
     with pytest.raises(FeedError, match="has a slot subsetd_s already"), making:
         pass
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_slot_of_another_database_of_the_cluster_stays(
+    followed_url: str, logical_server: EmbeddedPostgres, replace: bool
+) -> None:
+    run(followed_url, SHOP)
+    with fresh_database(logical_server, "template0") as other_url:
+        run(other_url, SHOP)
+        other = parse_address(other_url, "s")
+        with new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False):
+            with pytest.raises(FeedError, match="another --name"), new_slot(other, TWO_TABLES, replace=replace):
+                pass
+            assert not drop(other), "not even the publication was left"
+    slots = "select slot_name from pg_replication_slots where database = current_database()"
+    assert states.query(followed_url, slots) == [("subsetd_s",)]
 
 
 def test_a_table_that_is_gone_is_told_with_what_lets_the_feed_begin(followed_url: str, database_url: str) -> None:
