@@ -21,7 +21,7 @@ from service.stream.postgres_catalog import read_slot, source_identity
 _TABLES = """
 SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
   pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), c.relkind = 'p',
-  part.schema, part.name, part.persistence = 'u',
+  part.schema, part.name, part.kind = 'f', part.persistence = 'u',
   part.identity = 'n' OR (part.identity IN ('d', 'i') AND NOT EXISTS
     (SELECT FROM pg_index i WHERE i.indrelid = part.oid AND i.indimmediate AND i.indisvalid
       AND CASE part.identity WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END)),
@@ -29,10 +29,12 @@ SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
   EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = part.oid AND a.attgenerated = 'v' AND NOT a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
-  SELECT p.oid, p.relreplident AS identity, p.relpersistence AS persistence, pn.nspname AS schema, p.relname AS name
+  SELECT p.oid, p.relkind AS kind, p.relreplident AS identity, p.relpersistence AS persistence,
+    pn.nspname AS schema, p.relname AS name
   FROM pg_class p JOIN pg_namespace pn ON pn.oid = p.relnamespace
-  WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf UNION SELECT c.oid) AND p.relkind = 'r'
-  UNION ALL SELECT NULL, NULL, NULL, NULL, NULL WHERE c.relkind = 'p'
+  WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf UNION SELECT c.oid)
+    AND p.relkind IN ('r', 'f')
+  UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL WHERE c.relkind = 'p'
 ) AS part
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[])) AND c.relkind IN ('r', 'p')
 ORDER BY 1, 2, 7, 8
@@ -163,32 +165,40 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
             f"GRANT CREATE ON DATABASE {sql_name(database)} TO {sql_name(user)}"
         )
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
+    owners: dict[str, str] = {}
     foreign: dict[str, str] = {}
     unlogged: dict[str, str] = {}
     unknown_rows = []
     untold_rows = []
     for schema, name, may_use, owner, is_ours, _, *part in cursor.fetchall():
-        part_schema, part_name, is_unlogged, has_no_identity, is_whole, has_virtual = part
+        part_schema, part_name, is_foreign, is_unlogged, has_no_identity, is_whole, has_virtual = part
         if not may_use:
             raise FeedError(
                 f"The user {user!r} may not look into the schema {schema} of the {address.place}. As its owner run "
                 f"there: GRANT USAGE ON SCHEMA {sql_name(schema)} TO {sql_name(user)}"
             )
         if not is_ours:
-            foreign[f"{schema}.{name}"] = owner
-        if is_unlogged:
+            owners[f"{schema}.{name}"] = owner
+        if is_foreign:
+            foreign[sql_name(part_schema, part_name)] = f"{schema}.{name}"
+        elif is_unlogged:
             unlogged[sql_name(part_schema, part_name)] = f"{schema}.{name}"
         elif has_no_identity:
             way_out = "USING INDEX UNIQUE_INDEX" if has_virtual else "FULL"
             unknown_rows.append(f"ALTER TABLE {sql_name(part_schema, part_name)} REPLICA IDENTITY {way_out};")
         elif is_whole and has_virtual:
             untold_rows.append(f"ALTER TABLE {sql_name(part_schema, part_name)} REPLICA IDENTITY DEFAULT;")
-    if foreign:
-        table, owner = next(iter(foreign.items()))
+    if owners:
+        table, owner = next(iter(owners.items()))
         raise FeedError(
-            f"Only its owner can publish a table, and the user {user!r} is not the owner of {', '.join(foreign)}. As a "
+            f"Only its owner can publish a table, and the user {user!r} is not the owner of {', '.join(owners)}. As a "
             f"superuser run there: GRANT {sql_name(owner)} TO {sql_name(user)}; or leave it out: "
             f"--exclude {shlex.quote(table)}"
+        )
+    if foreign:
+        raise FeedError(
+            f"Changes of foreign tables are not told by Postgres: {', '.join(foreign)}. Detach them from the tables "
+            f"that they are partitions of, or leave these out: --exclude {shlex.quote(next(iter(foreign.values())))}"
         )
     if unlogged:
         raise FeedError(
