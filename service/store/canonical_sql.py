@@ -98,13 +98,12 @@ def _float(x: str, base: str) -> str:
     exact = f"{x}::text::numeric"
     # The shortest decimal has one digit less than Postgres' text, or fewer: drop its last digit that is not 0.
     zeros = f"(length({exact}::text) - length(rtrim({exact}::text, '0')))"
-    shorter = (
-        f"(select candidate from (values (round({exact}, -1 - {zeros})), (trunc({exact}, -1 - {zeros}))) "
-        f"as shorter (candidate) where candidate::{base} = {x} limit 1)"
-    )
+    # Nothing here has a name of its own, behind which a column of that name would not be seen.
+    rounded, cut = (f"{function}({exact}, -1 - {zeros})" for function in ("round", "trunc"))
     return (
         f"case when {x} in ('NaN', 'Infinity', '-Infinity') then {x}::text "
-        f"when abs({x}) > {low} and abs({x}) < {high} then coalesce({shorter}, {exact})::text "
+        f"when abs({x}) > {low} and abs({x}) < {high} then (case when {rounded}::{base} = {x} then {rounded} "
+        f"when {cut}::{base} = {x} then {cut} else {exact} end)::text "
         f"else trim_scale({exact})::text end"
     )
 

@@ -168,6 +168,14 @@ def test_a_column_named_in_any_way_is_read(cursor: Cursor) -> None:
     assert cursor.fetchall() == [("1.5",)]
 
 
+@pytest.mark.parametrize("name", ["candidate", "shorter", "x"])
+def test_a_float_column_of_any_name_has_its_text(cursor: Cursor, name: str) -> None:
+    cursor.execute(f"create table t ({name} double precision)")
+    cursor.execute("insert into t values (9007199254740992), (1e23)")
+    cursor.execute(f"select {canonical_expression('double precision', name)} from t")
+    assert cursor.fetchall() == [("9007199254740992",), ("1" + "0" * 23,)]
+
+
 def test_numerics_of_any_size_keep_every_digit(cursor: Cursor) -> None:
     @SEVERAL
     @given(
