@@ -48,8 +48,10 @@ POSTGRES_SESSION_SETTINGS: Final[dict[str, str]] = {
     "extra_float_digits": "1",
     "lc_monetary": "C",
     "xmloption": "content",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
 }
-"""What a connection sets that texts are read from; the bootstrap's reader sets the same."""
+"""What a connection sets that texts and names of types are read from; the bootstrap's reader sets the same."""
 
 
 def canonical_text(value: object, data_type: str | None = None) -> str | None:

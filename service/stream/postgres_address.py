@@ -37,6 +37,7 @@ _CONNECT = {
 }
 _SENDER_SETTINGS = {
     "idle_in_transaction_session_timeout": "0",  # in which a new slot's snapshot is kept
+    "lock_timeout": "0",  # a new slot waits for all transactions that are running
     "wal_sender_timeout": "0",
     "synchronous_commit": "local",
     "tcp_keepalives_idle": "30",
@@ -126,6 +127,8 @@ class PostgresAddress:
             settings = {**POSTGRES_SESSION_SETTINGS, **({} if factory is None else _SENDER_SETTINGS)}
             if connection.server_version >= 140000:
                 settings["idle_session_timeout"] = "0"
+            if connection.server_version >= 170000:
+                settings["transaction_timeout"] = "0"
             with connection.cursor() as cursor:
                 for name, value in settings.items():
                     cursor.execute(f"SET {name} = '{value}'")

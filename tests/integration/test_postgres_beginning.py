@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from threading import Event
+from threading import Event, Timer
+from time import sleep
 
 import psycopg2
 import pytest
@@ -23,6 +24,7 @@ from service.feed_wiring import (
 from service.observe import ConsumerObserver
 from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart, put_feed_start
+from service.store.preflight_facts import read_source_facts
 from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_slot import drop, new_slot
@@ -111,6 +113,41 @@ def test_a_server_without_logical_decoding_is_told_what_to_set(database_url: str
     making = new_slot(parse_address(database_url, "s"), TWO_TABLES, replace=False)
     with pytest.raises(FeedError, match="ALTER SYSTEM SET wal_level = logical"), making:
         pass
+
+
+def set_for_all(url: str, setting: str) -> None:
+    """Let every session that the database has from now on begin with a setting."""
+    run(url, f"ALTER DATABASE {states.query(url, 'select current_database()')[0][0]} SET {setting}")
+
+
+def test_names_are_read_whatever_sessions_begin_with(followed_url: str) -> None:
+    set_for_all(followed_url, "standard_conforming_strings = off")
+    set_for_all(followed_url, "quote_all_identifiers = on")
+    run(followed_url, "CREATE SCHEMA pgboss", "CREATE TABLE pgboss.jobs (host inet, data jsonb)")
+    with closing(SourceSnapshot(followed_url)) as snapshot:
+        assert [(table.schema, table.columns) for table in snapshot.tables()] == [
+            ("pgboss", (("host", "inet"), ("data", "jsonb")))
+        ]
+    assert [str(table) for table in read_source_facts(followed_url).tables] == ["pgboss.jobs"]
+    with closing(parse_address(followed_url, "s").connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT format_type('inet'::regtype, NULL), 'pgboss' LIKE 'pg\\_%'")
+        assert cursor.fetchone() == ("inet", False)
+
+
+def test_a_slot_waits_for_transactions_and_keeps_its_snapshot_whatever_sessions_begin_with(followed_url: str) -> None:
+    run(followed_url, SHOP)
+    set_for_all(followed_url, "lock_timeout = '200ms'")
+    if states.query(followed_url, "show server_version_num")[0][0] >= "17":
+        set_for_all(followed_url, "transaction_timeout = '3s'")
+    with closing(psycopg2.connect(followed_url)) as writing, writing.cursor() as cursor:
+        cursor.execute("INSERT INTO s.customers VALUES (99, 'new')")
+        ended = Timer(2, writing.rollback)
+        ended.start()
+        with new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False) as start:
+            ended.join()
+            sleep(4)
+            with closing(SourceSnapshot(followed_url, start.snapshot)) as snapshot:
+                assert snapshot.exported
 
 
 def test_what_was_made_is_dropped_when_the_bootstrap_fails(followed_url: str) -> None:
