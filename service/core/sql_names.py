@@ -20,9 +20,27 @@ TYPE_NAME = r"""
 A type of one's own always has its schema, for it may be called as another database's (year, image).
 """
 
+KEYWORDS = {
+    *("all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "binary"),
+    *("both", "case", "cast", "check", "collate", "collation", "column", "concurrently", "constraint", "create"),
+    *("cross", "current_catalog", "current_date", "current_role", "current_schema", "current_time"),
+    *("current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do", "else", "end"),
+    *("except", "false", "fetch", "for", "foreign", "freeze", "from", "full", "grant", "group", "having", "ilike"),
+    *("in", "initially", "inner", "intersect", "into", "is", "isnull", "join", "lateral", "leading", "left", "like"),
+    *("limit", "localtime", "localtimestamp", "natural", "not", "notnull", "null", "offset", "on", "only", "or"),
+    *("order", "outer", "overlaps", "placing", "primary", "references", "returning", "right", "select"),
+    *("session_user", "similar", "some", "symmetric", "system_user", "table", "tablesample", "then", "to"),
+    *("trailing", "true", "union", "unique", "user", "using", "variadic", "verbose", "when", "where"),
+    *("window", "with"),
+}
+"""The words that are no name without quotes, in any of Postgres 13 to 18: catcode R or T of pg_get_keywords()."""
+
 
 def sql_name(*parts: str) -> str:
     """Write a qualified name for Postgres; a part is quoted when it needs to be."""
     return ".".join(
-        part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else '"' + part.replace('"', '""') + '"' for part in parts
+        part
+        if re.fullmatch(r"[a-z_][a-z0-9_]*", part) and part not in KEYWORDS
+        else '"' + part.replace('"', '""') + '"'
+        for part in parts
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from service.core.sql_names import sql_name
 from service.usecases.preflight_facts import (
     ConnectorFacts,
     Facts,
@@ -13,7 +14,6 @@ from service.usecases.preflight_facts import (
     PublicationFacts,
     SourceFacts,
     StateFacts,
-    quoted,
 )
 from service.usecases.preflight_source import check_publication, followed_of
 
@@ -286,7 +286,7 @@ def _publication(about: str, get: _Get, source: SourceFacts | None, state: State
                 Level.FAIL,
                 about,
                 f"there is no publication {name}",
-                f"CREATE PUBLICATION {quoted(name)} FOR ALL TABLES",
+                f"CREATE PUBLICATION {sql_name(name)} FOR ALL TABLES",
             )
         return
     yield from check_publication(publication, source)
@@ -299,7 +299,7 @@ def _partitions(
     by_property = get("publish.via.partition.root", "false") == "true"
     if by_property if publication is None else publication.via_root:
         return
-    alter = f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)"
+    alter = f"ALTER PUBLICATION {sql_name(name)} SET (publish_via_partition_root = true)"
     steps = [] if publication is None else [alter]
     steps += [] if by_property else ["publish.via.partition.root=true"]
     for table in source.tables:
@@ -329,7 +329,7 @@ def _generated_columns(
                 Level.WARN,
                 about,
                 f"does not tell the generated columns of {table}: {', '.join(untold)}",
-                f"ALTER PUBLICATION {quoted(name)} SET (publish_generated_columns = stored)"
+                f"ALTER PUBLICATION {sql_name(name)} SET (publish_generated_columns = stored)"
                 if may_tell
                 else f"after the bootstrap: {drop}",
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from service.core.sql_names import sql_name
 
 
 class Level(StrEnum):
@@ -47,7 +48,7 @@ class TableFacts:
     is_partitioned: bool = False
 
     def __str__(self) -> str:
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
+        return sql_name(self.schema, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,3 @@ class Facts:
     topics: Sequence[TopicFacts] | None = None
     has_registry: bool = False
     binary_handling: str = "base64"
-
-
-def quoted(name: str) -> str:
-    """Quote a name for SQL where it needs it."""
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'

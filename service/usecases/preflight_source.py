@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.core.sql_names import sql_name
 from service.usecases.preflight_facts import (
     Facts,
     Finding,
@@ -12,7 +13,6 @@ from service.usecases.preflight_facts import (
     PublicationFacts,
     SourceFacts,
     StateFacts,
-    quoted,
 )
 
 FREE_SLOTS = 1
@@ -20,7 +20,7 @@ FREE_SLOTS = 1
 
 def check_source(source: SourceFacts) -> Iterator[Finding]:
     about = source.place
-    user = quoted(source.user)
+    user = sql_name(source.user)
     restart = "; then restart the server"
     if source.version < 130000:
         yield Finding(Level.FAIL, about, f"is Postgres {source.version // 10000}", "upgrade it to 13 or later")
@@ -62,7 +62,7 @@ def check_source(source: SourceFacts) -> Iterator[Finding]:
 
 
 def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Finding]:
-    user = quoted(source.user)
+    user = sql_name(source.user)
     followed = followed_of(source, state)
     whole = 0
     for table in source.tables:
@@ -74,7 +74,7 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
                 Level.FAIL,
                 about,
                 f"the role {source.user} may not read it",
-                f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {user}; GRANT SELECT ON {table} TO {user}",
+                f"GRANT USAGE ON SCHEMA {sql_name(table.schema)} TO {user}; GRANT SELECT ON {table} TO {user}",
             )
         if table.hides_rows:
             yield Finding(
@@ -176,7 +176,7 @@ def followed_of(source: SourceFacts, state: StateFacts | None) -> dict[tuple[str
 
 def check_publication(publication: PublicationFacts, source: SourceFacts) -> Iterator[Finding]:
     """Find what a publication leaves out of a source's changes."""
-    about, name = f"publication {publication.name}", quoted(publication.name)
+    about, name = f"publication {publication.name}", sql_name(publication.name)
     lacking = {"insert", "update", "delete", "truncate"} - publication.operations
     if lacking:
         yield Finding(

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from service.config import Settings
 from service.core.errors import FeedError, RecordError, SourceError
+from service.core.sql_names import KEYWORDS
 from service.feed_wiring import (
     drop_attributes,
     feed_address,
@@ -83,6 +84,14 @@ def test_a_table_that_cannot_be_followed_is_told_before_anything_is_made(
         pass
     assert said in str(told.value)
     assert states.query(followed_url, "select count(*) from pg_publication") == [(0,)]
+
+
+def test_tables_whose_names_are_keywords_are_published(followed_url: str) -> None:
+    keywords = states.query(followed_url, "select word from pg_get_keywords() where catcode in ('R', 'T')")
+    assert {word for (word,) in keywords} <= KEYWORDS
+    run(followed_url, 'CREATE SCHEMA "order"', 'CREATE TABLE "order"."user" (id integer PRIMARY KEY)')
+    with new_slot(parse_address(followed_url, "s"), [("order", "user")], replace=False) as start:
+        assert start.snapshot
 
 
 def test_each_missing_privilege_is_named_with_its_grant(followed_url: str) -> None:

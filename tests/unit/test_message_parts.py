@@ -17,6 +17,8 @@ from service.core.sql_names import sql_name
     [
         (("public", "orders"), "public.orders"),
         (("_a1",), "_a1"),
+        (("user", "accounts"), '"user".accounts'),
+        (("left", "row"), '"left".row'),
         (("Public", "order items", "é"), '"Public"."order items"."é"'),
         (("1a", "a.b", ""), '"1a"."a.b".""'),
         (('a"b',), '"a""b"'),
