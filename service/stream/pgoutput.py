@@ -35,6 +35,9 @@ from service.stream.row_images import replica_identity
 EPOCH_MICROSECONDS = 946_684_800_000_000
 """Postgres counts from 2000-01-01."""
 
+GONE_TYPE = "???"
+"""What format_type calls a type that is no more."""
+
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
 _LENGTH = struct.Struct(">I")
@@ -216,6 +219,12 @@ class _Shape:
         sent = {column.name: place for place, column in enumerate(relation.columns)}
         names = [attribute.name.column for attribute in table.attributes]
         known = {*names, *table.stale}
+        # Of a type that was dropped since nobody has the name any more; the column was of the one that is known.
+        kept = {a.name.column: a.data_type for a in table.attributes}
+        types = [
+            kept.get(column.name, told) if told == GONE_TYPE else told
+            for column, told in zip(relation.columns, types, strict=True)
+        ]
         self._added = [(c.name, types[i]) for i, c in enumerate(relation.columns) if c.name not in known]
         self._missing = [name for name in names if name not in sent]
         self._retyped = [

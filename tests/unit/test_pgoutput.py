@@ -175,6 +175,15 @@ def test_a_column_of_another_type_is_told_as_such_unless_its_type_was_never_know
     assert isinstance(decoded, RowChange)
 
 
+def test_a_column_whose_type_was_dropped_since_is_of_the_type_that_is_known() -> None:
+    id_column, note = table().attributes
+    of = replace(table(), attributes=(id_column, replace(note, data_type="double precision")))
+    value, described = message("I", ("N", row("1", "1e3"))), relation("id", "note")
+    change = PgoutputDecoder([of]).decode(record(value, described, ["text", "???"]))
+    assert isinstance(change, RowChange)
+    assert change.after == ("1", "1000")
+
+
 def test_drift_has_the_table_and_which_new_columns_are_filled() -> None:
     given_record = record(message("I", ("N", row("1", "x", "y"))), relation("id", "note", "more"), ["text"] * 3)
     followed = table()
