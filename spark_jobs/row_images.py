@@ -65,8 +65,7 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
                 told = ", ".join(table.key_columns) or "nothing"
                 raise SourceError(
                     f"--key {table}: its changes tell the row before by its replica identity, which is {told}. Name "
-                    f"columns of it, or run on the source: "
-                    f"ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
+                    f"columns of it, or run on the source: {_whole_rows(table)}"
                 )
             table = replace(table, key_columns=columns)
         is_wanted = table.row_images or columns is not None or table.replica_identity not in (None, "full")
@@ -82,19 +81,27 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
                 )
             warnings.append(
                 f"{table} has neither a primary key nor whole before-images: updates and deletes of it will be "
-                f"refused. Run on the source: ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
+                f"refused. Run on the source: {_whole_rows(table)}"
             )
             is_wanted = False
         elif not is_wanted and table.replica_identity not in (None, "full") and not options.insert_only:
             warnings.append(
                 f"{table} sends no whole before-images, and no rows are kept: updates and deletes of it will be "
-                f"refused. Run on the source: ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
+                f"refused. Run on the source: {_whole_rows(table)}"
             )
         chosen.append(replace(table, row_images=is_wanted))
     unknown_tables = given.keys() - {name for table in tables for name in (str(table), table.name)}
     if unknown_tables:
         raise SourceError(f"--key {min(unknown_tables)}: the source has no such table.")
     return chosen, warnings
+
+
+def _whole_rows(table: SourceTable) -> str:
+    """Say how Postgres is told to send whole rows; whether a table has partitions is not known here."""
+    return (
+        f"ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL (and so for each of its partitions, "
+        f"if it has some: it does not pass on to them)"
+    )
 
 
 def told_choice(tables: Sequence[SourceTable]) -> list[str]:

@@ -67,7 +67,9 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
     whole = 0
     for table in source.tables:
         about = str(table)
-        full = f"ALTER TABLE {table} REPLICA IDENTITY {'USING INDEX UNIQUE_INDEX' if table.virtual else 'FULL'}"
+        of_parts = ", and so for each of its partitions, to which it does not pass on" if table.is_partitioned else ""
+        identity = "USING INDEX UNIQUE_INDEX" if table.virtual else "FULL"
+        full = f"ALTER TABLE {table} REPLICA IDENTITY {identity}{of_parts}"
         known = followed.get((table.schema, table.name))
         if not table.may_read:
             yield Finding(
@@ -90,7 +92,8 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
                 about,
                 "has replica identity full and virtual generated columns: once published, Postgres refuses its updates "
                 "and deletes",
-                f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT (without a primary key: USING INDEX UNIQUE_INDEX)",
+                f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT (without a primary key: USING INDEX UNIQUE_INDEX)"
+                f"{of_parts}",
             )
         elif table.identity == "full":
             whole += 1

@@ -100,7 +100,7 @@ def test_by_itself_a_table_of_postgres_without_full_identity_keeps_its_rows() ->
     assert [one.row_images for one in chosen] == [True, False, False, False]
     (warning,) = warnings
     assert 'public.c "x" has neither' in warning
-    assert 'ALTER TABLE public."c ""x""" REPLICA IDENTITY FULL' in warning
+    assert 'ALTER TABLE public."c ""x""" REPLICA IDENTITY FULL (and so for each of its partitions' in warning
     assert told_choice(chosen) == [
         "row images kept: public.a (by id)",
         "no row images needed (REPLICA IDENTITY FULL): public.b",

@@ -57,6 +57,12 @@ def test_settings_of_a_source(changed: Mapping[str, object], level: str, way_out
             "fail",
             'ALTER TABLE public."Items" REPLICA IDENTITY USING INDEX UNIQUE_INDEX',
         ),
+        (
+            {"identity": "nothing", "is_partitioned": True},
+            "fail",
+            'ALTER TABLE public."Items" REPLICA IDENTITY FULL, and so for each of its partitions, to which it does not '
+            "pass on",
+        ),
         ({"is_unlogged": True}, "fail", 'ALTER TABLE public."Items" SET LOGGED'),
         ({"hides_rows": True}, "fail", "ALTER ROLE app BYPASSRLS"),
         ({"may_read": False}, "fail", 'GRANT USAGE ON SCHEMA public TO app; GRANT SELECT ON public."Items" TO app'),
