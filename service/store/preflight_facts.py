@@ -22,10 +22,13 @@ from service.usecases.preflight_facts import (
     TableFacts,
 )
 
-# Names of standbys are compared in any case; `subsetd feed NAME` is what a feed calls itself.
+# Amazon RDS gives no attribute REPLICATION to anybody: its role stands for it. Names of standbys are compared in any
+# case; `subsetd feed NAME` is what a feed calls itself.
 ROLE = """
 select current_user, current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('wal_level'),
-    rolreplication or rolsuper, current_setting('max_wal_senders')::int,
+    rolreplication or rolsuper or exists (select from pg_roles where rolname = 'rds_replication'
+        and pg_has_role(current_user, oid, 'usage')),
+    current_setting('max_wal_senders')::int,
     (select count(*) from pg_stat_replication), current_setting('max_replication_slots')::int,
     (select count(*) from pg_replication_slots),
     (select setting = '-1' from pg_settings where name = 'max_slot_wal_keep_size'),

@@ -142,8 +142,7 @@ class PostgresAddress:
         text, user = refusal(error), self.parameters.get("user", "the user")
         if "permission denied to start WAL sender" in text or "replication role" in text:
             return FeedError(
-                f"The {self.place} refused replication: {text}. Grant it as a superuser: "
-                f"ALTER ROLE {sql_name(user)} WITH REPLICATION"
+                f"The {self.place} refused replication: {text}. Grant it as a superuser: {grant_replication(user)}"
             )
         if "max_wal_senders" in text:
             return FeedError(
@@ -153,6 +152,12 @@ class PostgresAddress:
         if "password authentication failed" in text or "no password supplied" in text or "pg_hba.conf" in text:
             return FeedError(f"The {self.place} refused the user {user!r}: {text}; correct the source's address.")
         return SourceAway(f"Cannot reach the {self.place}: {text}. Start the server, or correct the source's address.")
+
+
+def grant_replication(user: str) -> str:
+    """Give the statement that lets a user read changes."""
+    name = sql_name(user)
+    return f"ALTER ROLE {name} WITH REPLICATION (on Amazon RDS: GRANT rds_replication TO {name})"
 
 
 class SourceAway(FeedError):

@@ -13,7 +13,7 @@ import psycopg2.errors
 from service.core.errors import FeedError, first_line
 from service.core.model import StoredPosition, slot_feed
 from service.core.sql_names import sql_name
-from service.stream.postgres_address import PostgresAddress, lsn_number
+from service.stream.postgres_address import PostgresAddress, grant_replication, lsn_number
 from service.stream.postgres_catalog import read_slot, source_identity
 
 # What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts. Postgres
@@ -258,7 +258,7 @@ def _create(cursor: Any, address: PostgresAddress) -> tuple[int, str]:
         user = address.parameters.get("user", "the user")
         raise FeedError(
             f"The {address.place} refused a replication slot: {first_line(error)}. Grant it as a superuser: "
-            f"ALTER ROLE {sql_name(user)} WITH REPLICATION"
+            f"{grant_replication(user)}"
         ) from error
     except psycopg2.Error as error:
         raise FeedError(f"The {address.place} refused a replication slot: {first_line(error)}.") from error

@@ -34,7 +34,10 @@ def check_source(source: SourceFacts) -> Iterator[Finding]:
         )
     if not source.may_replicate:
         yield Finding(
-            Level.FAIL, about, f"the role {source.user} may not read changes", f"ALTER ROLE {user} REPLICATION"
+            Level.FAIL,
+            about,
+            f"the role {source.user} may not read changes",
+            f"ALTER ROLE {user} REPLICATION (on Amazon RDS: GRANT rds_replication TO {user})",
         )
     for what, (used, most) in (
         ("max_wal_senders", source.senders),

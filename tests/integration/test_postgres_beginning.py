@@ -103,7 +103,10 @@ def test_each_missing_privilege_is_named_with_its_grant(followed_url: str) -> No
             (f"GRANT CREATE ON DATABASE {database} TO plain", f"grant create on database {database} to plain"),
             ("GRANT USAGE ON SCHEMA s TO plain", "grant usage on schema s to plain"),
             ("GRANT postgres TO plain", "alter table s.orders owner to plain; alter table s.customers owner to plain"),
-            ("ALTER ROLE plain WITH REPLICATION", "alter role plain with replication"),
+            (
+                "ALTER ROLE plain WITH REPLICATION (on Amazon RDS: GRANT rds_replication TO plain)",
+                "alter role plain with replication",
+            ),
         ]:
             with pytest.raises(FeedError) as told, new_slot(address, TWO_TABLES, replace=False):
                 pass

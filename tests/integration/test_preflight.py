@@ -104,6 +104,20 @@ def test_publications_of_schemas_that_the_role_may_not_use_are_looked_at(postgre
             states.execute(url, "drop role onlooker")
 
 
+def test_a_role_of_amazon_s_stands_for_the_right_to_read_changes(postgres_server) -> None:
+    with fresh_database(postgres_server, "template0") as url:
+        states.execute(
+            url, "create role rds_replication; create role of_amazon in role rds_replication; create role bare"
+        )
+        try:
+            for role, may_replicate in (("of_amazon", True), ("bare", False)):
+                address = make_url(url).update_query_dict({"options": f"-c role={role}"})
+                facts = read_source_facts(address.render_as_string(hide_password=False))
+                assert (facts.user, facts.may_replicate) == (role, may_replicate)
+        finally:
+            states.execute(url, "drop role of_amazon, bare, rds_replication")
+
+
 def test_names_of_standbys_that_a_feed_has_are_told(postgres_server) -> None:
     """None commits anything meanwhile: it would wait for a standby that is not there."""
     with fresh_database(postgres_server, "template0") as url:

@@ -33,7 +33,7 @@ def test_nothing_is_said_against_what_is_well() -> None:
         ({"version": 120000}, "fail", "upgrade it to 13"),
         ({"is_standby": True}, "fail", "primary"),
         ({"wal_level": "replica"}, "fail", "ALTER SYSTEM SET wal_level = logical; then restart the server"),
-        ({"may_replicate": False}, "fail", "ALTER ROLE app REPLICATION"),
+        ({"may_replicate": False}, "fail", "ALTER ROLE app REPLICATION (on Amazon RDS: GRANT rds_replication TO app)"),
         ({"senders": (10, 10)}, "fail", "ALTER SYSTEM SET max_wal_senders = 15"),
         ({"slots_used": (4, 4)}, "fail", "ALTER SYSTEM SET max_replication_slots = 9"),
         ({"keeps_any_wal": True}, "warn", "ALTER SYSTEM SET max_slot_wal_keep_size"),
