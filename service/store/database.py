@@ -242,8 +242,8 @@ def cannot_connect(error: psycopg2.OperationalError | TimeoutError, url: URL) ->
         return StateError(f"The {where} refused the user {url.username!r}: {text}; correct SUBSETD_DATABASE_URL.")
     if "unsupported startup parameter" in text:  # as PgBouncer says
         return StateError(
-            f"The {where} is a pooler's ({text}), which shares sessions out, and with them the lock of the state's one "
-            "writer: set SUBSETD_DATABASE_URL to the address of Postgres itself."
+            f"The {where} is a pooler's ({text}), which shares sessions out, and with them locks and snapshots; "
+            "correct SUBSETD_DATABASE_URL: it has to be the address of Postgres itself."
         )
     return StateError(
         f"Cannot reach {where}: {text}. Start the server, or correct SUBSETD_DATABASE_URL; nothing was lost."

@@ -9,9 +9,11 @@ from typing import Any
 import psycopg2
 import pytest
 
-from service.core.errors import StateError
+from service.core.errors import SourceError, StateError
 from service.store import cluster_rows, record_rows, row_images
 from service.store.database import begin_connection, cannot_connect, make_engine, parse_address
+from service.store.preflight_facts import read_source_facts
+from service.store.source_reader import SourceSnapshot
 from service.store.writer import RENEW_STAGING, PostgresWriter
 from service.stream.postgres_address import PostgresAddress, SourceAway
 
@@ -81,6 +83,18 @@ def test_why_there_is_no_connection_is_what_the_server_says(others: str, said: s
     found = str(cannot_connect(error, parse_address("postgresql://me@localhost/state")))
     assert found.startswith(told)
     assert said.strip() in found or "There is no database" in found
+
+
+def test_a_source_behind_a_pooler_is_told_with_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any, **__: Any) -> Any:
+        raise psycopg2.OperationalError("FATAL:  unsupported startup parameter: options")
+
+    monkeypatch.setattr(psycopg2, "connect", connect)
+    told = r"'shop'.*pooler's.*correct the source's address: it has to be the address of Postgres itself\.$"
+    with pytest.raises(SourceError, match=told):
+        SourceSnapshot("postgresql://me@h/shop")
+    with pytest.raises(SourceError, match=r"correct --source: it has to be the address of Postgres itself\.$"):
+        read_source_facts("postgresql://me@h/shop")
 
 
 def test_a_source_that_refuses_the_user_is_not_away() -> None:
