@@ -19,7 +19,7 @@ from benchmarks.rows.freshness import TOPIC, broker
 from benchmarks.state import Server, consume, environment, server, tpch_state
 from service.core.canonical import value_keys
 from service.core.shards import cuts
-from spark_jobs.streamed_session import SHARD_RECORDS
+from spark_jobs.stream import SHARD_RECORDS
 
 SEED = 11
 TUPLES = 100_000
