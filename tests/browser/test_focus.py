@@ -121,6 +121,7 @@ def test_a_watch_is_removed_when_that_is_confirmed_and_no_other_is(
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
         expect(remove).to_be_focused()
+        expect(remove).to_be_enabled()  # that the question was closed is heard a moment later
         assert names(page) == ["first", "second"]
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
