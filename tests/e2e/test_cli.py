@@ -229,7 +229,7 @@ def test_figures_that_cannot_be_written_hide_nothing(stream: Stream, subsetd: Co
             ["bootstrap", "/nowhere", "--name", "n", "--feed-position", f"a,t,{1 << 31},0"],
             "is not FEED,TOPIC,PARTITION",
         ),
-        (["bootstrap", "/nowhere", "--name", "n", "--only-table", "s.t"], "--only-table s.t: the source is no Postgres"),
+        (["bootstrap", "/nowhere", "--name", "n", "--only-table", "s.t"], "s.t: the source is no Postgres"),
     ],
 )
 def test_bad_arguments_are_one_message(stream: Stream, subsetd: Command, arguments: list[str], words: str) -> None:
