@@ -72,7 +72,7 @@ def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="Its n
         "partition": record.partition,
         "offset": record.offset,
         "set aside at version": letter.version,
-        "because": _shown(letter.message.encode(errors="backslashreplace")),
+        "because": terminal.printable(letter.message, "\n\t"),
         **{f"header {name}": _shown(value) for name, value in record.headers},
         "key": _shown(record.key),
         "value": _shown(record.value),
@@ -117,6 +117,4 @@ def _shown(value: bytes | None) -> str:
     """Show bytes as text, what cannot be shown escaped."""
     if value is None:
         return "none"
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in value.decode(errors="backslashreplace")
-    )
+    return terminal.printable(value.decode(errors="backslashreplace"), "\n\t")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -45,7 +44,7 @@ def examine(settings: Settings) -> list[Finding]:
     )
     found: list[Finding] = []
     try:
-        if settings.database_url is None and not os.path.isdir(settings.data_dir / "postgres"):  # it would be made
+        if not wiring.is_there(settings):
             raise StateError(
                 f"none is in {settings.data_dir}; run subsetd bootstrap, or set SUBSETD_DATA_DIR to the state's folder"
             )

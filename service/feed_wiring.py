@@ -416,7 +416,7 @@ def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
 def _state_as_it_is(settings: Settings) -> StateFacts:
     """Read what there is of a state, and make or migrate none; raise StateError for one of another revision."""
     none_yet = StateFacts(0, [], [], {})
-    if settings.database_url is None and not (settings.data_dir / "postgres").is_dir():
+    if not wiring.is_there(settings):
         return none_yet
     with wiring.database_as_it_is(settings) as url, wiring.reading_engine(url) as engine:
         if found_revision(url) is None:

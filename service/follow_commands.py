@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -135,13 +134,10 @@ def follow(
     with wiring.state_database(wiring.configured_settings(), migrate=True) as url:
         if replace or not feed_wiring.is_followed(url, source, name):
             settings = wiring.configured_settings()
-            if not exclude and replace and not forget_options:
-                exclude = feed_wiring.excluded_before(url, name)
-                if exclude:
-                    said = shlex.join(f"--exclude={table}" for table in exclude)
-                    err.print(Text(f"read as before, with {said}; --forget-options reads it without"))
+            # Where nothing is said the job leaves out the same tables, and tells of it.
+            before = feed_wiring.excluded_before(url, name) if replace and not forget_options else ()
             err.print("Making a replication slot; it waits for the transactions that are running.")
-            with feed_wiring.new_postgres_feed(url, source, name, exclude or (), replace) as told:
+            with feed_wiring.new_postgres_feed(url, source, name, exclude or before, replace) as told:
                 arguments = ["--name", name, *told, *job_told(master, exclude), *images_told(row_images, key)]
                 arguments += values_told(store_values, mask)
                 flags = ("--replace", replace), ("--forget-options", forget_options), ("--qualify", qualify)

@@ -169,9 +169,11 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,}" if type(value) is int and name not in NAMING else printable(str(value))
 
 
-def printable(text: str) -> str:
-    """Give a text of a source as a terminal may be given it: no letter of it clears a screen or begins a line."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+def printable(text: str, kept: str = "") -> str:
+    """Give a text of a source as a terminal may be given it: no letter of it acts there but those `kept`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format) -> None:

@@ -70,6 +70,11 @@ def _upgrade(url: str) -> None:
         log.warning("schema migrated", before=before, now=SCHEMA_REVISION, seconds=seconds)
 
 
+def is_there(settings: Settings) -> bool:
+    """Tell whether there is a database to be looked at; an embedded one would be made."""
+    return settings.database_url is not None or (settings.data_dir / "postgres").is_dir()
+
+
 @contextmanager
 def database_as_it_is(settings: Settings) -> Iterator[str]:
     """Give the address of the state's database, whatever revision it is at, or without a state."""

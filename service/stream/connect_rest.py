@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from service.core.errors import FeedError
-from service.stream.http_login import split_login
+from service.stream.http_login import request_of, split_login
 from service.usecases.preflight_facts import ConnectorFacts
 
 TIMEOUT_SECONDS = 10.0
@@ -23,9 +23,7 @@ def read_connectors(url: str) -> list[ConnectorFacts]:
     if found is None:
         raise FeedError("What --connect names is no address of Kafka Connect; give http://host:8083")
     base, login = found
-    request = urllib.request.Request(f"{base}/connectors?expand=info&expand=status")
-    for name, value in login.items():
-        request.add_unredirected_header(name, value)  # another host is not told
+    request = request_of(f"{base}/connectors?expand=info&expand=status", login)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
             told = orjson.loads(answer.read(LONGEST_ANSWER))

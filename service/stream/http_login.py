@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import Request
 
 
 def split_login(address: str) -> tuple[str, dict[str, str]] | None:
@@ -24,3 +27,11 @@ def split_login(address: str) -> tuple[str, dict[str, str]] | None:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         headers["Authorization"] = "Basic " + base64.b64encode(login).decode()
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), headers
+
+
+def request_of(address: str, login: Mapping[str, str], headers: Mapping[str, str] = MappingProxyType({})) -> Request:
+    """Make a request whose login no redirect takes to another host."""
+    request = Request(address, headers=dict(headers))
+    for name, value in login.items():
+        request.add_unredirected_header(name, value)
+    return request

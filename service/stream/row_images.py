@@ -254,7 +254,7 @@ class TableDecoder:
         Of some types it has no placeholder, and what it cannot send it leaves out: that is NULL, too. Only a source
         that sends whole rows, or a value in the row before, shows that a NULL is one.
         """
-        if after is None or self.table.has_full_identity:
+        if after is None or not self._without_placeholder or self.table.has_full_identity:
             return after
         doubtful = {
             place

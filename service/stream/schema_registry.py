@@ -9,11 +9,14 @@ import urllib.request
 from http.client import HTTPException
 
 from service.core.errors import FeedAwayError, FeedError, RecordError
-from service.stream.http_login import split_login
+from service.stream.http_login import request_of, split_login
 
 TIMEOUT_SECONDS = 5.0
 FORGET_UNKNOWN_SECONDS = 10.0
 """How long a schema id that the registry did not know is not asked for again."""
+
+
+ACCEPTED = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
 
 
 class HttpSchemaRegistry:
@@ -29,9 +32,7 @@ class HttpSchemaRegistry:
                 "The schema registry's address is none: give SUBSETD_SCHEMA_REGISTRY=http://host:port, or with "
                 "user:password@ before the host, in which / is %2F and @ is %40"
             )
-        self._base, login = found
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-        self._login = login
+        self._base, self._login = found
         self._unknown: dict[int, float] = {}
 
     def schema(self, schema_id: int) -> str:
@@ -42,9 +43,7 @@ class HttpSchemaRegistry:
         """
         if time.monotonic() - self._unknown.get(schema_id, float("-inf")) < FORGET_UNKNOWN_SECONDS:
             raise self._not_known(schema_id)
-        request = urllib.request.Request(f"{self._base}/schemas/ids/{schema_id}", headers=self._headers)
-        for name, value in self._login.items():
-            request.add_unredirected_header(name, value)  # another host is not told
+        request = request_of(f"{self._base}/schemas/ids/{schema_id}", self._login, ACCEPTED)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
                 document = json.loads(answer.read())
