@@ -28,7 +28,11 @@ COLUMNS = {
     AttributeName("shop", "customers", "id"): ["1", "2", "3"],
     AttributeName("shop", "invoices", "customer_id"): ["3", "3"],
 }
-NO_POLLING = "window.setTimeout = () => 0"
+# A page that is begun late is told only then that it can be seen, and would ask once more.
+NO_POLLING = """
+window.setTimeout = () => 0
+document.addEventListener("visibilitychange", event => event.stopImmediatePropagation())
+"""
 FORBIDDEN = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('It is denied.') } })"
 
 

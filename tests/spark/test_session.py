@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
 import signal, sys
 from spark_jobs.session import local_session
-signal.signal(signal.SIGTERM, signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts with & ignore the first
+    signal.signal(number, signal.default_int_handler)
 try:
     local_session(1).range(1 << 40).count()
 except KeyboardInterrupt:
@@ -50,7 +51,10 @@ def test_a_driver_that_ends_while_its_java_starts_leaves_none(number: signal.Sig
         java = wait_for(lambda: java_of(driver))
         assert java is not None
         driver.send_signal(number)
-        assert driver.wait(120) == (-number if number is signal.SIGKILL else 130)
+        try:
+            assert driver.wait(120) == (-number if number is signal.SIGKILL else 130)
+        finally:
+            driver.kill()  # or it would be waited for without end
     try:
         wait_for_end(java, seconds=60)
     except AssertionError:
