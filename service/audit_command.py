@@ -33,11 +33,13 @@ FIELDS = (
 
 def audit(
     filters: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--filters", help="Give an account of these: none, paper, or names with commas between; see corpus add."
+            "--filters",
+            help="Give an account of these: none, paper, or names with commas between; see corpus add. Default: paper.",
+            show_default=False,
         ),
-    ] = "paper",
+    ] = None,
     algorithm: Annotated[
         Algorithm | None,
         typer.Option(
@@ -49,16 +51,25 @@ def audit(
     ] = None,
     master: MasterOption = None,
     history: Annotated[bool, typer.Option("--history", help=f"List the newest {HISTORY} audits instead.")] = False,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the list of audits.")] = Format.TABLE,
+    format_: Annotated[Format, typer.Option("--format", help="How --history prints the list.")] = Format.TABLE,
 ) -> None:
     """Hold the served INDs against those of all stored values, found anew; exit code 1 when something differs."""
+    if history and (filters is not None or algorithm is not None or master is not None):
+        raise typer.BadParameter("--history lists audits as they were: leave --filters, --algorithm and --master out")
+    if not history and format_ is not Format.TABLE:
+        raise typer.BadParameter(
+            f"an audit tells what it finds as it goes on: --history --format {format_.value} lists it behind its end",
+            param_hint="--format",
+        )
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url:
         if history:
             with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
                 _show(snapshot.audits(None, HISTORY), format_)
             return
-        options = [f"--filters={filters}", *audit_options(algorithm or settings.audit_algorithm)]
+        options = [*audit_options(algorithm or settings.audit_algorithm)]
+        if filters is not None:
+            options.append(f"--filters={filters}")
         command = spark_command("spark_jobs.audit", master or settings.spark_master, options)
         code = run_attached(command, [url])
     if code:

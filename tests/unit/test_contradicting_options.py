@@ -19,6 +19,10 @@ from spark_jobs.command_line import parse_arguments
         (["unfollow", "shop", "--gone", "--source", "postgresql://db/shop"], "leave --source out"),
         (["foreign-keys", "--table", "orders", "decisions"], "--table is of the list of candidates"),
         (["foreign-keys", "--format", "sql", "explain", "a", "b"], "--format is of the list"),
+        (["audit", "--history", "--filters", "none"], "leave --filters, --algorithm and --master out"),
+        (["audit", "--history", "--algorithm", "signatures"], "leave --filters, --algorithm and --master out"),
+        (["audit", "--history", "--master", "local[2]"], "leave --filters, --algorithm and --master out"),
+        (["audit", "--format", "json"], "--history --format json lists it behind its end"),
     ],
 )
 def test_what_would_not_be_heard_is_refused(command: Sequence[str], told: str) -> None:
