@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from sqlalchemy import make_url
 
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.hll import Hll
@@ -41,9 +42,16 @@ from tests.postgres import TEMPLATE, fresh_database
 
 
 @pytest.fixture(scope="module")
-def shared_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+def stored(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give the name of a database with the state, to which nobody is connected, so that it can be copied."""
     with fresh_database(postgres_server, TEMPLATE) as url:
         store(url)
+        yield str(make_url(url).database)
+
+
+@pytest.fixture(scope="module")
+def shared_url(postgres_server: EmbeddedPostgres, stored: str) -> Iterator[str]:
+    with fresh_database(postgres_server, stored) as url:
         yield url
 
 
@@ -54,9 +62,9 @@ def client(shared_url: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def own_url(database_url: str) -> str:
-    store(database_url)
-    return database_url
+def own_url(postgres_server: EmbeddedPostgres, stored: str) -> Iterator[str]:
+    with fresh_database(postgres_server, stored) as url:
+        yield url
 
 
 @pytest.fixture

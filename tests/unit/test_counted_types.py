@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.kernels import column_texts, count_texts
@@ -103,6 +103,7 @@ def encoded(kind: pa.DataType, values: list[Any]) -> pa.Array:
 @pytest.mark.parametrize(
     ("make", "kind"), [*((plain, kind) for kind in TEXTS), *((encoded, kind) for kind in AS_DICTIONARIES)]
 )
+@settings(max_examples=30)  # of each of so many kinds
 @given(data=st.data())
 def test_texts_are_counted_as_python_counts_them(
     make: Callable[[pa.DataType, list[Any]], pa.Array], kind: pa.DataType, data: st.DataObject
