@@ -67,7 +67,7 @@ def audit(
             with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
                 _show(snapshot.audits(None, HISTORY), format_)
             return
-        options = [*audit_options(algorithm or settings.audit_algorithm)]
+        options = audit_options(algorithm or settings.audit_algorithm)
         if filters is not None:
             options.append(f"--filters={filters}")
         command = spark_command("spark_jobs.audit", master or settings.spark_master, options)

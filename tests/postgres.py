@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from sqlalchemy import make_url
 
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
@@ -29,6 +30,11 @@ def administer(server: EmbeddedPostgres, statement: str) -> None:
             cursor.execute(statement)
     finally:
         connection.close()
+
+
+def name_of(url: str) -> str:
+    """Give the name of the database at an address: what it is copied by."""
+    return str(make_url(url).database)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ TIMEOUT_SECONDS = 5.0
 FORGET_UNKNOWN_SECONDS = 10.0
 """How long a schema id that the registry did not know is not asked for again."""
 
-
 ACCEPTED = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
 
 

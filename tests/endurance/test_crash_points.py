@@ -28,7 +28,7 @@ from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, 
 from tests.endurance.crash_points import Copy, Run, complete, crash_at_each, follow, found, retry, send
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, random_changes
-from tests.postgres import TEMPLATE, fresh_database
+from tests.postgres import TEMPLATE, fresh_database, name_of
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
 
@@ -174,7 +174,7 @@ def template(postgres_server: EmbeddedPostgres, stream: Stream) -> Iterator[str]
             f"{stream.path.stat().st_size} from source",
         )
         write_changes(stream)
-        yield url.partition("?")[0].rpartition("/")[2]
+        yield name_of(url)
 
 
 def write_changes(stream: Stream) -> None:
@@ -235,7 +235,7 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
             planned.append((run, points_of(steps.counts, every=whole), copy, found(url)))
             if len(planned) == 1:
                 states.deal(url, 3)  # from here on in shards
-            template = url.partition("?")[0].rpartition("/")[2]
+            template = name_of(url)
             counts, sites = counts + steps.counts, sites | steps.sites
         assert planned[1][-1]["state"] == states.expected(stream.tables)
         elsewhere = OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_COMPACTION | OF_A_WAIT | OF_SHARDS_ALONE | OF_SERVERS

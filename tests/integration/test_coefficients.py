@@ -14,7 +14,6 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from sqlalchemy import make_url
 
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.hll import Hll
@@ -38,7 +37,7 @@ from tests.coefficients import (
     sketch_of,
     store,
 )
-from tests.postgres import TEMPLATE, fresh_database
+from tests.postgres import TEMPLATE, fresh_database, name_of
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def stored(postgres_server: EmbeddedPostgres) -> Iterator[str]:
     """Give the name of a database with the state, to which nobody is connected, so that it can be copied."""
     with fresh_database(postgres_server, TEMPLATE) as url:
         store(url)
-        yield str(make_url(url).database)
+        yield name_of(url)
 
 
 @pytest.fixture(scope="module")

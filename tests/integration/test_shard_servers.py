@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import make_url
 
 from service.answer_commands import status
 from service.api.problems import Check
@@ -41,6 +40,7 @@ from tests.following import COLUMNS, Stream, Watch, consume, random_changes, sho
 from tests.integration.serving import app_over, serving
 from tests.integration.test_shards import Driver, asked, values_of
 from tests.integration.test_verify import findings
+from tests.postgres import name_of
 from tests.shard_servers import killed, spread
 
 OF = 3
@@ -328,7 +328,7 @@ OF_NOTHING = "delete from shard"
 def test_a_server_that_answers_and_cannot_apply_is_away(
     database_url: str, spread_stream: Stream, east_url: str, spoil: str, told: str
 ) -> None:
-    states.execute(east_url, spoil.format(make_url(east_url).database))
+    states.execute(east_url, spoil.format(name_of(east_url)))
     told = rf"server 'east' \(shard 1\): .*{told}"
     (away,) = servers_away(database_url) or ()
     assert re.match(told, away)

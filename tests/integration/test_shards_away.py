@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 import psycopg2
 import pytest
-from sqlalchemy import make_url
 
 from service.core.errors import ConflictError, DamagedStateError, FeedError, ShardAwayError, StateError
 from service.core.model import RawRecord
@@ -35,6 +34,7 @@ from tests.integration.test_shard_servers import OF, TAKES_NO_WRITES, require_tr
 from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
 from tests.local_streams import LocalSession, Spark, following
+from tests.postgres import name_of
 from tests.shard_servers import killed, spread
 
 __all__ = ["spread_stream", "stream"]
@@ -402,7 +402,7 @@ def test_who_asks_for_the_state_is_refused_by_the_name_of_a_server_that_takes_no
         session = follower.session
         assert session is not None
         away.add(1)
-        states.execute(east_url, TAKES_NO_WRITES.format(make_url(east_url).database))
+        states.execute(east_url, TAKES_NO_WRITES.format(name_of(east_url)))
         random_changes(spread_stream, random.Random(26), 10)
         follower.wait(lambda: session._pending)
         asking = PostgresWriter(database_url, "subsetd dead letters", [].append)
