@@ -14,9 +14,9 @@ from service.store.reader import PostgresStateReader
 from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
 from service.usecases.sketched_columns import Choice, choose
 from tests.coefficients import API, COLUMNS, FORM, NAMES, NUMBERS, hashes_of, items, pairs_of, put, sketch_of
-from tests.integration.test_coefficients import own, own_url
+from tests.integration.test_coefficients import own, own_url, stored
 
-__all__ = ["own", "own_url"]
+__all__ = ["own", "own_url", "stored"]
 
 
 def put_without_size(client: httpx.Client) -> None:

@@ -17,9 +17,9 @@ from service.store.reader import PostgresStateReader
 from service.usecases import sketched_columns
 from tests import states
 from tests.coefficients import API, COLUMNS, FORM, METHODS, NAMES, exact, hashes_of, items, pairs_of, put, serve
-from tests.integration.test_coefficients import own_url
+from tests.integration.test_coefficients import own_url, stored
 
-__all__ = ["own_url"]
+__all__ = ["own_url", "stored"]
 
 M, BUDGET = 10, 1500
 UPLOADS = {f"sketch:{name}": f"s.{name}.v" for name in COLUMNS}
