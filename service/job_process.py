@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
 from service.core.errors import SourceError
@@ -19,6 +20,9 @@ STOPPED = frozenset({128 + signal.SIGINT, 128 + signal.SIGTERM})
 
 SAID_BYTES = 4000
 """How much of the end of what a job said is kept."""
+
+NICE = 10
+"""A job takes minutes: where processors are short, following (5) goes before it, and answers before both."""
 
 
 def spark_command(module: str, master: str, arguments: Sequence[str]) -> list[str]:
@@ -69,7 +73,8 @@ def require_readable_scheme(scheme: str) -> None:
 class JobProcess:
     """Run a command in a session of its own, so that a signal to the terminal or to us does not reach it.
 
-    `secrets` go to its standard input, a line each. What it says goes to a file that nobody else sees.
+    It gives way to what follows and answers. `secrets` go to its standard input, a line each. What it says goes to a
+    file that nobody else sees.
     """
 
     def __init__(self, command: Sequence[str], secrets: Sequence[str]) -> None:
@@ -78,6 +83,7 @@ class JobProcess:
             command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
         )
         assert self._process.stdin is not None
+        _let_give_way(self._process.pid)
         with suppress(BrokenPipeError), self._process.stdin as pipe:  # it may have ended; its exit code tells
             pipe.write("".join(f"{secret}\n" for secret in secrets).encode())
 
@@ -106,3 +112,12 @@ class JobProcess:
     def close(self) -> None:
         """Free what is kept of an ended process."""
         self._log.close()
+
+
+def _let_give_way(session: int) -> None:
+    """Lower the priority of the first process of a session, and so of all that it will start."""
+    with suppress(OSError):  # it may have ended
+        os.setpriority(os.PRIO_PROCESS, session, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    # Where Linux shares processors by session, a priority counts only within one: the session has its own.
+    with suppress(OSError):
+        Path(f"/proc/{session}/autogroup").write_text(str(NICE))

@@ -1,4 +1,7 @@
-"""Own the commands that serve: serve, run."""
+"""Own the commands that serve: serve, run.
+
+What only answers need is loaded within them: in `run` behind the fork of its consumer, which follows the sooner.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,10 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from service import feed_wiring, wiring
-from service.beside_service import beside_the_service
 from service.config import Settings, place_of
 from service.consumer_process import ConsumerProcess
 from service.core.errors import FeedError
 from service.feed_options import OnErrorOption, SourcesOption, feed_settings
-from service.joinable_runner import searching_joinable
-from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.server import serve_until
 from service.terminal import err
@@ -26,6 +26,9 @@ from service.terminal import err
 def serve() -> None:
     """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
     from service import serving_wiring
+    from service.beside_service import beside_the_service
+    from service.joinable_runner import searching_joinable
+    from service.key_runner import tracking_keys
 
     settings = wiring.configured_settings()
     with (
@@ -65,24 +68,29 @@ def run(
         ConsumerProcess() as consumer,
         wiring.state_database(settings, migrate=True) as url,
         consumer.following(url, address, settings),
-        wiring.reading_engine(url, settings) as engine,
-        tracking_keys(url, settings) as tracked,
-        searching_joinable(url, engine, settings) as searches,
     ):
-        # Not before the consumer is on its way: it takes a good second of a processor.
+        # Not before the consumer is on its way: they take a good second of a processor.
         from service import serving_wiring
+        from service.beside_service import beside_the_service
+        from service.joinable_runner import searching_joinable
+        from service.key_runner import tracking_keys
 
-        registry = CollectorRegistry()
-        observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(address))
-        retry = partial(feed_wiring.retry_dead_letter, url, settings)
-        service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
-        feed_wiring.settle_process()
         with (
-            beside_the_service(url, engine, settings, registry, service, observer) as checks,
-            consumer.heard_by(observer) as failed,
+            wiring.reading_engine(url, settings) as engine,
+            tracking_keys(url, settings) as tracked,
+            searching_joinable(url, engine, settings) as searches,
         ):
-            service.state.overview_checks = (*checks, partial(serving_wiring.transitions_check, observer))
-            serve_until(service, settings.host, settings.port, failed, _say_address(settings))
+            registry = CollectorRegistry()
+            observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(address))
+            retry = partial(feed_wiring.retry_dead_letter, url, settings)
+            service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
+            feed_wiring.settle_process()
+            with (
+                beside_the_service(url, engine, settings, registry, service, observer) as checks,
+                consumer.heard_by(observer) as failed,
+            ):
+                service.state.overview_checks = (*checks, partial(serving_wiring.transitions_check, observer))
+                serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 
 def _say_address(settings: Settings) -> Callable[[int], None]:

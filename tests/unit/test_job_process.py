@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
-from service.job_process import SAID_BYTES, JobProcess, run_attached
+from service import consumer_process
+from service.job_process import NICE, SAID_BYTES, JobProcess, run_attached
 from tests.waiting import wait_for, wait_for_end
+
+SESSION = Path("/proc/self/autogroup")
 
 
 @contextmanager
@@ -35,6 +40,20 @@ def test_secrets_go_to_standard_input_where_no_process_list_shows_them() -> None
     with running(code, "postgresql://user:password@host", "second") as job:
         assert ended(job) == 3
         assert job.said() == "['-c'] ['postgresql://user:password@host', 'second']"
+
+
+def test_a_job_gives_way_to_what_follows_and_answers() -> None:
+    with running("import os, sys; sys.stdin.read(); print(os.nice(0))", "secret") as job:
+        assert ended(job) == 0
+        assert int(job.said()) == min(19, os.nice(0) + NICE)
+    assert NICE > consumer_process.NICE > 0
+
+
+@pytest.mark.skipif(not SESSION.exists(), reason="this system does not share its processors by session")
+def test_a_job_gives_way_where_processors_are_shared_by_session() -> None:
+    with running(f"import sys; sys.stdin.read(); print(open('{SESSION}').read())", "secret") as job:
+        assert ended(job) == 0
+        assert job.said().endswith(f" nice {NICE}")
 
 
 def test_a_job_that_ends_before_it_reads_is_told_by_its_code() -> None:

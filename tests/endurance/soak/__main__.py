@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -26,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("build/soak"), help="folder of the report")
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each start compiles all that it imports
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("it was ended"))  # servers are to be ended with it
     options.out.mkdir(parents=True, exist_ok=True)
     lock = threading.Lock()

@@ -13,7 +13,7 @@ import orjson
 from tests.endurance.soak.gate import Gate
 from tests.endurance.soak.judge import Point
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 
 Transition = tuple[int, int, int, str]
 """(version, dependent, referenced, what happened)"""

@@ -69,7 +69,7 @@ class Gate:
     def wait_until(self, load_seconds: float) -> bool:
         """Wait until so much load was there; tell whether the soak still goes on."""
         while self.load_seconds < load_seconds and not self.stopped.is_set():
-            self.stopped.wait(min(0.2, max(0.01, load_seconds - self.load_seconds)))
+            self.stopped.wait(min(1.0, max(0.01, load_seconds - self.load_seconds)))
         return not self.stopped.is_set()
 
     def stop(self) -> None:

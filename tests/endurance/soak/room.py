@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class Commands:
         """Start a command in a session of its own; what it says is added to the file `name`.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                ["nice", "-n", str(niceness), sys.executable, "-m", "service.cli", *arguments],
+                _command(niceness, arguments),
                 env=self.environment(url, **settings),
                 stdout=log,
                 stderr=log,
@@ -78,7 +78,7 @@ class Commands:
     def run(self, url: str, *arguments: str, seconds: float = 900) -> tuple[int, str]:
         """Run a command to its end; give its exit code and what it said. One that takes too long is a failure."""
         process = subprocess.Popen(
-            ["nice", "-n", str(NICENESS), sys.executable, "-m", "service.cli", *arguments],
+            _command(NICENESS, arguments),
             env=self.environment(url),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -126,6 +126,12 @@ class Commands:
             return at, []
         finally:
             kill_session(process)
+
+
+def _command(niceness: int, arguments: Sequence[str]) -> list[str]:
+    """Give a command that yields to others in its session, and, where Linux shares by session, with its session."""
+    yields = 'echo "$0" > /proc/self/autogroup; exec nice -n "$0" "$@"'
+    return ["sh", "-c", yields, str(niceness), sys.executable, "-m", "service.cli", *arguments]
 
 
 def without_passwords(text: str) -> str:
