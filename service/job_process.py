@@ -83,7 +83,7 @@ class JobProcess:
             command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
         )
         assert self._process.stdin is not None
-        _let_give_way(self._process.pid)
+        let_give_way(self._process.pid)
         with suppress(BrokenPipeError), self._process.stdin as pipe:  # it may have ended; its exit code tells
             pipe.write("".join(f"{secret}\n" for secret in secrets).encode())
 
@@ -114,7 +114,7 @@ class JobProcess:
         self._log.close()
 
 
-def _let_give_way(session: int) -> None:
+def let_give_way(session: int) -> None:
     """Lower the priority of the first process of a session, and so of all that it will start."""
     with suppress(OSError):  # it may have ended
         os.setpriority(os.PRIO_PROCESS, session, os.getpriority(os.PRIO_PROCESS, 0) + NICE)

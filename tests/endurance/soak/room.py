@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from service.job_process import let_give_way
 from service.store.embedded import EmbeddedPostgres
 from tests.integration.test_bad_input import crash
 from tests.ports import free_ports
@@ -22,9 +23,6 @@ from tests.ports import free_ports
 Log = Callable[..., None]
 
 SAID_LINES = 12
-
-NICENESS = 10
-"""Of jobs beside services: it is the service that is to be quick."""
 
 TOO_OFTEN = 20
 """A service that has ended by itself so many times does not follow again."""
@@ -62,13 +60,11 @@ class Commands:
         }
         return {**os.environ, **told}
 
-    def start(
-        self, name: str, url: str, *arguments: str, niceness: int = 0, **settings: object
-    ) -> subprocess.Popen[bytes]:
+    def start(self, name: str, url: str, *arguments: str, **settings: object) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own; what it says is added to the file `name`.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                _command(niceness, arguments),
+                [sys.executable, "-m", "service.cli", *arguments],
                 env=self.environment(url, **settings),
                 stdout=log,
                 stderr=log,
@@ -78,13 +74,14 @@ class Commands:
     def run(self, url: str, *arguments: str, seconds: float = 900) -> tuple[int, str]:
         """Run a command to its end; give its exit code and what it said. One that takes too long is a failure."""
         process = subprocess.Popen(
-            _command(NICENESS, arguments),
+            [sys.executable, "-m", "service.cli", *arguments],
             env=self.environment(url),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
+        let_give_way(process.pid)  # it is the services beside it that are to be quick
         try:
             said, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -100,7 +97,8 @@ class Commands:
 
         Give when by `now` (None: it had ended before), and what is wrong: without its Java it must end by itself.
         """
-        process = self.start("killed", url, *arguments, niceness=NICENESS)
+        process = self.start("killed", url, *arguments)
+        let_give_way(process.pid)
         try:
             deadline = time.monotonic() + 120
             while process.poll() is None and not _jobs(process.pid, java):
@@ -126,12 +124,6 @@ class Commands:
             return at, []
         finally:
             kill_session(process)
-
-
-def _command(niceness: int, arguments: Sequence[str]) -> list[str]:
-    """Give a command that yields to others in its session, and, where Linux shares by session, with its session."""
-    yields = 'echo "$0" > /proc/self/autogroup; exec nice -n "$0" "$@"'
-    return ["sh", "-c", yields, str(niceness), sys.executable, "-m", "service.cli", *arguments]
 
 
 def without_passwords(text: str) -> str:
