@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-RATES = {"made": 620, "direct": 800, "debezium": 130}
+RATES = {"made": 620, "direct": 860, "debezium": 70}
 """Changes a second of each feed: 10 million in two hours, with room for the comparisons.
 
 A machine that has no processor to spare tells how long its queues are, not how fresh answers are: what is dear is less.
@@ -56,7 +56,7 @@ def kills(seed: int, seconds: float, parts: Sequence[str] = PARTS) -> list[Kill]
 
 def chore_seconds(seconds: float) -> float:
     """Give the time between two chores: so short that a short soak comes to each of them."""
-    return 60.0 if seconds >= 3600 else 10.0
+    return 120.0 if seconds >= 3600 else 10.0
 
 
 def comparisons(seconds: float) -> list[float]:
