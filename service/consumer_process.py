@@ -23,6 +23,7 @@ from service.config import Settings
 from service.core.errors import RecordError, SubsetdError
 from service.log import configure_logging
 from service.observe import ConsumerObserver
+from service.process_memory import share_one_heap
 from service.signals import ending_on_signals
 from service.upkeep import keeping_up
 
@@ -136,6 +137,7 @@ class _Teller:
 
 def _main(connection: Connection[Any, Any], of_parent: Connection[Any, Any]) -> None:
     """Be the consumer's process, at the other end of the pipe of the process that serves."""
+    share_one_heap()
     of_parent.close()  # or its end would never be seen
     os.setsid()  # a terminal's signals are for the other: it tells us to end
     os.nice(NICE)

@@ -23,7 +23,6 @@ from service.core.cell_decoding import WireSettings
 from service.core.errors import ConflictError, FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table, slot_feed
 from service.observe import ConsumerObserver
-from service.process_memory import share_one_heap
 from service.store import dead_letters, feeds, shard_dealing
 from service.store.database import connect
 from service.store.demo_source import DemoSource, demo_source
@@ -79,7 +78,6 @@ def tune_process() -> None:
     """
     settle_process()
     gc.set_threshold(20_000, 10, 10)
-    share_one_heap()
 
 
 def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], ports.Decoder]:

@@ -31,6 +31,7 @@ from service.config import Settings
 from service.core.errors import SourceError
 from service.feed_options import OnErrorOption, SourcesOption, feed_settings
 from service.observe import ConsumerObserver
+from service.process_memory import share_one_heap
 from service.reading_options import ExcludeOption, MasterOption, job_told
 from service.signals import ending_on_signals
 from service.terminal import err, out
@@ -74,6 +75,7 @@ def _consume(
     stats_json: Path | None,
     sources: Sequence[str] | None = None,
 ) -> None:
+    share_one_heap()
     settings = wiring.configured_settings(**feed_settings(on_error, sources))
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from service.process_memory import SINGLE_THREAD
+
 IMPORTED = ("pyspark.worker", "spark_jobs.tasks", "spark_jobs.many_tasks")
 """What workers find imported; what only some jobs need beside these they import themselves."""
-
-SINGLE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
-"""Without these Arrow's second allocator and NumPy's linear algebra each begin a thread as they are imported."""
 
 
 def main() -> None:

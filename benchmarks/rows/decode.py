@@ -14,6 +14,7 @@ from benchmarks.context import Context
 from benchmarks.results_file import Result
 from service.core.model import Attribute, AttributeName, RawRecord, Table
 from service.feed_wiring import tune_process
+from service.process_memory import share_one_heap
 from service.stream.envelope import Decoder
 from service.usecases.batches import decode_each, separate
 
@@ -56,7 +57,8 @@ _WORDS = [
 
 def run(context: Context) -> list[Result]:
     """Decode the same changes of lineitem, a third of them each inserts, updates and deletes, in three shapes."""
-    tune_process()  # as the consumer does
+    share_one_heap()  # as the consumer does
+    tune_process()
     random = context.random("decode")
     count = context.scaled(ENVELOPES)
     rows = [_row(random, number) for number in range(count)]

@@ -406,6 +406,33 @@ def test_of_the_two_processes_of_run_none_lives_without_the_other(stream: Stream
         assert (told in (tmp_path / "log").read_text()) == (victim == "consumer")
 
 
+def test_the_consumer_of_run_has_one_heap(stream: Stream, tmp_path: Path) -> None:
+    """Nothing has begun a thread before its threads are to share one; those that answer have a heap each."""
+    command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(command, env={**os.environ, "SUBSETD_PORT": "0"}, stderr=log)
+    with log, ExitStack() as opened:
+        opened.callback(process.wait)
+        opened.callback(process.kill)
+        wait_for(lambda: "http://" in (tmp_path / "log").read_text())
+        (consumer,) = wait_for(lambda: consumers(psutil.Process(process.pid)))
+        wait_for(lambda: consumer.num_threads() > 3)
+        wait_for(lambda: heaps_of_threads(process.pid) > 1)
+        assert heaps_of_threads(consumer.pid) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND_SECONDS) == 0
+
+
+def heaps_of_threads(pid: int) -> int:
+    """Count the heaps that glibc has made for threads of a process: the first parts of 64 MB that it reserves."""
+    mappings = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    nameless = [(place, rights) for place, rights, *rest in mappings if len(rest) == 3]
+    spans = [[int(end, 16) for end in place.split("-")] for place, rights in nameless if rights == "rw-p"]
+    reserved = [int(place.split("-")[1], 16) for place, rights in nameless if rights == "---p"]
+    size = 64 << 20
+    return sum(begin % size == 0 and end - begin < size and begin + size in reserved for begin, end in spans)
+
+
 def consumers(run: psutil.Process) -> list[psutil.Process]:
     """Give the children that are what `run` is, once there is one: any other is so only until it begins its program."""
     found = []

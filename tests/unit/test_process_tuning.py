@@ -75,15 +75,18 @@ def test_what_the_c_library_has_free_is_handed_back() -> None:
 
 
 THREADS = """
-import ctypes, sys, threading
-from service.process_memory import share_one_heap
+import ctypes, os, sys, threading
+from service.process_memory import SINGLE_THREAD, share_one_heap
+
+os.environ.update(SINGLE_THREAD)
+import pyarrow as pa
 
 if sys.argv[2] == "one":
     share_one_heap()
 together = threading.Barrier(8)
 
 def work():
-    kept = bytes(3000)
+    kept = pa.array([str(number) for number in range(3000)])
     together.wait()
 
 threads = [threading.Thread(target=work) for _ in range(8)]
@@ -106,3 +109,36 @@ def test_threads_of_a_consumer_have_one_heap(tmp_path: Path) -> None:
         heaps[option] = (tmp_path / option).read_text().count("<heap nr=")
     assert heaps["one"] == 1
     assert heaps["each"] > 1
+
+
+ENDED = """
+import sys, threading
+import psutil
+import pyarrow as pa
+from service.process_memory import give_back, share_one_heap
+
+if sys.argv[1] == "one":
+    share_one_heap()
+before = psutil.Process().memory_info().rss
+together = threading.Barrier(8)
+
+def work():
+    kept = [pa.array(range(10_000)) for _ in range(50)]
+    together.wait()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+give_back()
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_what_arrow_needed_in_threads_that_ended_is_handed_back() -> None:
+    kept = {}
+    for option in ("one", "each"):
+        said = subprocess.run([sys.executable, "-c", ENDED, option], check=True, capture_output=True, text=True).stdout
+        kept[option] = int(said)
+    assert kept["one"] < 8_000_000 < kept["each"], kept
