@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -389,38 +390,40 @@ def test_run_sets_aside_and_knows_the_source_as_consume_does_and_so_does_who_tri
     assert "1 applied, 0 skipped, 0 still set aside" in subsetd("dead-letters", "retry", "--all", "--source", "s")
 
 
+@pytest.fixture
+def of_run(stream: Stream, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
+    """Give the two processes of a `run` that serves: the one that was called, and its consumer."""
+    command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(command, env={**os.environ, "SUBSETD_PORT": "0"}, stderr=log)
+    with log, ExitStack() as opened:
+        opened.callback(process.wait)
+        opened.callback(process.kill)
+        wait_for(lambda: "http://" in (tmp_path / "log").read_text())
+        (consumer,) = wait_for(lambda: consumers(psutil.Process(process.pid)))
+        yield process, consumer
+
+
 @pytest.mark.parametrize("victim", ["consumer", "service"])
-def test_of_the_two_processes_of_run_none_lives_without_the_other(stream: Stream, tmp_path: Path, victim: str) -> None:
-    command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
-    log = (tmp_path / "log").open("w+")
-    process = subprocess.Popen(command, env={**os.environ, "SUBSETD_PORT": "0"}, stderr=log)
-    with log, ExitStack() as opened:
-        opened.callback(process.wait)
-        opened.callback(process.kill)
-        wait_for(lambda: "http://" in (tmp_path / "log").read_text())
-        (consumer,) = wait_for(lambda: consumers(psutil.Process(process.pid)))
-        (process if victim == "service" else consumer).kill()
-        wait_for_end(consumer)
-        assert process.wait(BOUND_SECONDS) == (-9 if victim == "service" else 1)
-        told = "The consumer's process ended by signal 9 (Killed). Nothing that was committed is lost"
-        assert (told in (tmp_path / "log").read_text()) == (victim == "consumer")
+def test_of_the_two_processes_of_run_none_lives_without_the_other(
+    of_run: tuple[subprocess.Popen[bytes], psutil.Process], tmp_path: Path, victim: str
+) -> None:
+    process, consumer = of_run
+    (process if victim == "service" else consumer).kill()
+    wait_for_end(consumer)
+    assert process.wait(BOUND_SECONDS) == (-9 if victim == "service" else 1)
+    told = "The consumer's process ended by signal 9 (Killed). Nothing that was committed is lost"
+    assert (told in (tmp_path / "log").read_text()) == (victim == "consumer")
 
 
-def test_the_consumer_of_run_has_one_heap(stream: Stream, tmp_path: Path) -> None:
+def test_the_consumer_of_run_has_one_heap(of_run: tuple[subprocess.Popen[bytes], psutil.Process]) -> None:
     """Nothing has begun a thread before its threads are to share one; those that answer have a heap each."""
-    command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
-    log = (tmp_path / "log").open("w+")
-    process = subprocess.Popen(command, env={**os.environ, "SUBSETD_PORT": "0"}, stderr=log)
-    with log, ExitStack() as opened:
-        opened.callback(process.wait)
-        opened.callback(process.kill)
-        wait_for(lambda: "http://" in (tmp_path / "log").read_text())
-        (consumer,) = wait_for(lambda: consumers(psutil.Process(process.pid)))
-        wait_for(lambda: consumer.num_threads() > 3)
-        wait_for(lambda: heaps_of_threads(process.pid) > 1)
-        assert heaps_of_threads(consumer.pid) == 0
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(BOUND_SECONDS) == 0
+    process, consumer = of_run
+    wait_for(lambda: consumer.num_threads() > 3)
+    wait_for(lambda: heaps_of_threads(process.pid) > 1)
+    assert heaps_of_threads(consumer.pid) == 0
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(BOUND_SECONDS) == 0
 
 
 def heaps_of_threads(pid: int) -> int:
