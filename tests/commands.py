@@ -54,10 +54,11 @@ class Commands:
         assert process.wait() == -signal.SIGKILL, self.said(process)
 
     def close(self) -> None:
-        """End what still runs."""
+        """End what still runs, and print what all have said: of a test that failed one wants to know."""
         for process in self.running:
             process.kill()
             process.wait()
+            print(f"{process.args} said:\n{self.said(process)}")
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_a_consumer_killed_at_random_moments(shop: Shop, subsetd: Commands, whol
         assert broken_invariants(shop.url) == []
     assert not shop.is_applied(), "it was killed under load"
     shop.flush()
-    code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", seconds=600, log_level="error")
+    code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", log_level="error")
     assert code == 0, said
     shop.check()
     tell(kills=kills, records=sum(shop.sent.values()), seconds=time.monotonic() - started)
