@@ -43,8 +43,9 @@ def run(context: Context) -> list[Result]:
         _debezium(source) as (topic, feed),
         serving(["run", "--feed", feed], environment(url), context.logs / "feed-debezium.log") as client,
     ):
-        committed, seen = _write(client, source, columns, changes[:steady], topic, 0, RATE)
-        delays = delays_of(committed, seen)[WARM_UP * RATE :]
+        warm = WARM_UP * RATE
+        _write(client, source, columns, changes[:warm], topic, 0, RATE)
+        delays = delays_of(*_write(client, source, columns, changes[warm:steady], topic, warm, RATE))
         committed, seen = _write(client, source, columns, changes[steady:], topic, steady, None)
     cuts = quantiles(delays, n=100)
     return [

@@ -53,8 +53,10 @@ def run(context: Context) -> list[Result]:
                 raise ValueError(f"{direct.tuples} of {bulk} changes were applied")
             log = context.logs / "feed-postgres.log"
             with serving(["run", "--feed", feed], environment(url), log) as client:
-                committed, seen = _watched(client, source, columns, changes[bulk:], address.slot, bulk)
-    delays = delays_of(committed, seen)[WARM_UP * RATE :]
+                warm = bulk + WARM_UP * RATE
+                _watched(client, source, columns, changes[bulk:warm], address.slot, bulk)
+                committed, seen = _watched(client, source, columns, changes[warm:], address.slot, warm)
+    delays = delays_of(committed, seen)
     cuts = quantiles(delays, n=100)
     baseline = ("from a file", from_file.tuples_per_second)
     return [

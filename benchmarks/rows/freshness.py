@@ -24,7 +24,10 @@ SEED = 5
 RATE = 1_000
 SECONDS = 60
 WARM_UP = 5
-"""Seconds at the start that do not count: the first batches find cold caches."""
+"""Seconds' worth of changes behind a start, which do not count: the service has caught up before the others are made.
+
+Where they came without a pause, those of 13 seconds waited for those of the start on a machine that was half as fast.
+"""
 
 PATIENCE = 120
 TOPIC = "tpch.lineitem"
@@ -44,17 +47,26 @@ def run(context: Context) -> list[Result]:
         broker() as address,
         postgres.clone(tpch_state(context, postgres), "freshness") as url,
         serving(["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), log) as client,
-        watching(client, TOPIC, count) as seen,
     ):
-        appended = offer(address, records)
-    delays = delays_of(appended, seen)[WARM_UP * RATE :]
+        cold = WARM_UP * RATE
+        _offered(client, address, records[:cold], 0)
+        appended, delays = _offered(client, address, records[cold:], cold)
     cuts = quantiles(delays, n=100)
     return [
         Result("p50 from Kafka to the API", cuts[49], "s"),
         Result("p99 from Kafka to the API", cuts[98], "s", goal="value <= 1"),
         Result("longest", max(delays), "s"),
-        Result("offered", count / (appended[-1] - appended[0]), "tuples/s"),
+        Result("offered", len(appended) / (appended[-1] - appended[0]), "tuples/s"),
     ]
+
+
+def _offered(
+    client: httpx.Client, address: str, records: Sequence[bytes], before: int
+) -> tuple[list[float], list[float]]:
+    """Offer the records behind `before` others; give each one's append time, and how long it took from then."""
+    with watching(client, TOPIC, before + len(records)) as seen:
+        appended = offer(address, records)
+    return appended, delays_of(appended, [(time_of, reached - before) for time_of, reached in seen])
 
 
 def delays_of(appended: Sequence[float], seen: Sequence[tuple[float, int]]) -> list[float]:
