@@ -63,15 +63,21 @@ def _ready(client: httpx.Client) -> bool:
         return False
 
 
-def answer_seconds(client: httpx.Client, path: str, repeats: int = 30) -> float:
+def answer_seconds(client: httpx.Client, path: str) -> float:
     """Return the median seconds of an answer, after three that warm the caches."""
-    taken = []
+    return answers_in_turn([(client, path)])[0]
+
+
+def answers_in_turn(asked: Sequence[tuple[httpx.Client, str]], repeats: int = 30) -> list[float]:
+    """Return the median seconds of each answer; they are asked for in turn, so that what slows one slows the others."""
+    taken: list[list[float]] = [[] for _ in asked]
     for number in range(repeats + 3):
-        started = time.perf_counter()
-        client.get(path).raise_for_status()
-        if number >= 3:
-            taken.append(time.perf_counter() - started)
-    return median(taken)
+        for (client, path), seconds in zip(asked, taken, strict=True):
+            started = time.perf_counter()
+            client.get(path).raise_for_status()
+            if number >= 3:
+                seconds.append(time.perf_counter() - started)
+    return [median(seconds) for seconds in taken]
 
 
 def walked_seconds(client: httpx.Client, path: str) -> list[float]:
