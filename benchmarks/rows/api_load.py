@@ -22,7 +22,7 @@ from benchmarks.http_answers import serving
 from benchmarks.http_load import WARM_UP as CLIENTS_WARM_UP
 from benchmarks.http_load import Load, polling
 from benchmarks.results_file import Result
-from benchmarks.rows.freshness import RATE, TOPIC, WARM_UP, broker, delays_of, offer, watching
+from benchmarks.rows.freshness import RATE, TOPIC, WARM_UP, broker, offered
 from benchmarks.state import environment, server, tpch_state
 
 SEED = 12
@@ -77,9 +77,9 @@ def _offered(
     """Offer the records behind `before` others, and let clients poll meanwhile, for so long, if the part has a name."""
     port = client.base_url.port or 0
     clients = polling(port, CLIENTS, seconds + CLIENTS_WARM_UP, EVERY, PATHS) if part else nullcontext()
-    with clients as load, watching(client, TOPIC, before + len(records), 0.05) as seen:
-        appended = offer(address, records, at_once)
-    return load, delays_of(appended, [(time, reached - before) for time, reached in seen])
+    with clients as load:
+        _, delays = offered(client, address, records, before, at_once, 0.05)
+    return load, delays
 
 
 def _results(part: str, load: Load, delays: Sequence[float], due: int, has_goals: bool) -> list[Result]:

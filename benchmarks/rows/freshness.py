@@ -49,8 +49,8 @@ def run(context: Context) -> list[Result]:
         serving(["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), log) as client,
     ):
         cold = WARM_UP * RATE
-        _offered(client, address, records[:cold], 0)
-        appended, delays = _offered(client, address, records[cold:], cold)
+        offered(client, address, records[:cold], 0)
+        appended, delays = offered(client, address, records[cold:], cold)
     cuts = quantiles(delays, n=100)
     return [
         Result("p50 from Kafka to the API", cuts[49], "s"),
@@ -60,12 +60,15 @@ def run(context: Context) -> list[Result]:
     ]
 
 
-def _offered(
-    client: httpx.Client, address: str, records: Sequence[bytes], before: int
+def offered(
+    client: httpx.Client, address: str, records: Sequence[bytes], before: int, at_once: int = 1, every: float = 0.005
 ) -> tuple[list[float], list[float]]:
-    """Offer the records behind `before` others; give each one's append time, and how long it took from then."""
-    with watching(client, TOPIC, before + len(records)) as seen:
-        appended = offer(address, records)
+    """Offer the records behind `before` others; give each one's append time, and how long it took from then.
+
+    `at_once` is how many are sent together, `every` the pause between two questions, in seconds.
+    """
+    with watching(client, TOPIC, before + len(records), every) as seen:
+        appended = offer(address, records, at_once)
     return appended, delays_of(appended, [(time_of, reached - before) for time_of, reached in seen])
 
 
