@@ -56,7 +56,7 @@ SHORT = (
     "decode",
     "recovery",
     "many-webtables",
-    "estimator-coverage",
+    "estimator-speed",
     "mate-hash",
     "mate-exact",
 )
