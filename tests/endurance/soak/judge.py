@@ -37,12 +37,11 @@ Point = tuple[float, float]
 
 @dataclass
 class Killed:
-    """Hold one kill: when it was, when the part was started again (servers: served again), when Connect read."""
+    """Hold one kill: when it was, and when the part was started again (a server: served again)."""
 
     part: str
     at: float
     back: float
-    connected: float = 0.0
 
 
 class Failed(NamedTuple):
@@ -77,16 +76,13 @@ def percentile(numbers: Iterable[float], share: float) -> float | None:
     return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)] if ordered else None
 
 
-def undisturbed(
-    points: Sequence[Point], kills: Sequence[Killed], paused: Sequence[tuple[float, float]], by_connect: bool = False
-) -> list[float]:
-    """Give what was measured outside of kills, of the 10 s behind them, and of comparisons with as much behind them.
+def undisturbed(points: Sequence[Point], kills: Sequence[Killed]) -> list[float]:
+    """Give what was measured outside of kills and of the 10 s behind them, however long a part was away.
 
-    What comes by Connect is not there before Connect reads again. What took 10 s more than these explain counts by the
-    time outside of them: an answer that never comes back would else be left out with the next kill.
+    What took 10 s more than these explain counts by the time outside of them: an answer that never comes back would
+    else be left out with the next kill.
     """
-    windows = [(one.at, max(one.back, one.connected if by_connect else 0.0) + AFTER_KILL) for one in kills]
-    windows += [(begin, end + AFTER_KILL) for begin, end in paused]
+    windows = [(one.at, one.at + AFTER_KILL) for one in kills]
     found = []
     for at, value in points:
         is_apart = not any(begin <= at + value and at <= end for begin, end in windows)
@@ -94,12 +90,6 @@ def undisturbed(
         if is_apart or outside > AFTER_KILL:
             found.append(outside)
     return found
-
-
-def behind_kills(points: Sequence[Point], kills: Sequence[Killed]) -> list[float]:
-    """Give what was measured outside of kills and of the 10 s behind them, however long a part was away."""
-    windows = [(one.at, one.at + AFTER_KILL) for one in kills]
-    return [value for at, value in points if not any(begin <= at + value and at <= end for begin, end in windows)]
 
 
 def _outside(windows: Iterable[tuple[float, float]], since: float, until: float) -> float:
@@ -133,10 +123,7 @@ def slopes(seen: Seen) -> dict[str, float]:
 
 def freshness(seen: Seen) -> dict[str, float]:
     """Give the p99 of each feed's freshness, undisturbed."""
-    found = {
-        feed: percentile(undisturbed(points, seen.kills, seen.paused, feed == "debezium"), 0.99)
-        for feed, points in seen.freshness.items()
-    }
+    found = {feed: percentile(undisturbed(points, seen.kills), 0.99) for feed, points in seen.freshness.items()}
     return {feed: one for feed, one in found.items() if one is not None}
 
 
@@ -155,7 +142,7 @@ def faults(seen: Seen, witness: str) -> list[str]:
             found.append(f"p99 freshness of {feed} is {p99:.2f} s, allowed are {MOST_P99:g}")
     wanted = LEAST_SAMPLES if seen.seconds >= MUST_BE_AUDITED else 1
     for feed in RATES:
-        times = len(undisturbed(seen.freshness.get(feed, []), seen.kills, seen.paused, feed == "debezium"))
+        times = len(undisturbed(seen.freshness.get(feed, []), seen.kills))
         if times < wanted:
             found.append(f"the freshness of {feed} was measured {times} times, {wanted} are wanted")
     if seen.seconds >= MUST_BE_AUDITED:

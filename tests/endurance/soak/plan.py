@@ -22,7 +22,7 @@ LEAST = 0.6
 """Share of the mean time between two kills that is between any two of them."""
 
 AFTER_KILL = 10.0
-"""Seconds behind the start of what was killed in which freshness is not judged."""
+"""Seconds from a kill on in which freshness is not judged."""
 
 
 class Kill(NamedTuple):

@@ -20,7 +20,6 @@ from tests.endurance.soak.judge import (
     Killed,
     Point,
     Seen,
-    behind_kills,
     faults,
     freshness,
     percentile,
@@ -65,17 +64,15 @@ def markdown(seen: Seen, seed: int, red: Sequence[str], plots: Sequence[str]) ->
         "",
         f"{sum(seen.changes.values()):,} changes, {len(seen.kills):,} kills.",
         "",
-        "| feed | changes | p99 freshness, undisturbed | of samples | p50 | p99, without 10 s from each kill | worst |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| feed | changes | p99 freshness, without 10 s from each kill | of samples | p50 | worst |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     p99 = freshness(seen)
     for feed, count in sorted(seen.changes.items()):
         points = seen.freshness.get(feed, [])
-        calm = undisturbed(points, seen.kills, seen.paused, feed == "debezium")
+        calm = undisturbed(points, seen.kills)
         cells = [f"{p99[feed]:.2f} s" if feed in p99 else "", f"{len(calm):,} of {len(points):,}" if points else ""]
         cells.append(f"{percentile(calm, 0.5):.2f} s" if calm else "")
-        plain = behind_kills(points, seen.kills)
-        cells.append(f"{percentile(plain, 0.99):.2f} s of {len(plain):,}" if plain else "")
         cells.append(f"{max(value for _, value in points):.1f} s" if points else "")
         lines.append(f"| {feed} | {count:,} | {' | '.join(cells)} |")
     lines += ["", "| killed | times | seconds until it was started again, median |", "|---|---:|---:|"]

@@ -273,7 +273,6 @@ class Soak:
     def _kill_one(self, part: str) -> None:
         """Kill a part, and start it again if it is one that stays; what had ended before is no kill."""
         at: float | None = self.gate.seconds
-        connected = 0.0
         faults: list[str] = []
         match part:
             case "broker":
@@ -287,6 +286,8 @@ class Soak:
                 self._source.back()
             case "Connect":
                 self._connect.kill()
+                with suppress(RuntimeError):  # it is started anew below
+                    self._connect.start()
             case "audit":
                 one = self._rng.choice(self._followers())
                 after, java = self._rng.uniform(0, 8), self._rng.random() < 0.5
@@ -305,10 +306,10 @@ class Soak:
         back = at if part in plan.JOBS else self.gate.seconds
         if part in {"broker", "source Postgres", "Connect"}:
             self._let_connect_read()
-            connected = self.gate.seconds
-            back = connected if part == "Connect" else back
-        self.seen.kills.append(Killed(part, at, back, connected))
-        self.log("kill", part=part, at=round(at, 1), back=round(back, 1), connected=round(connected, 1))
+        reads = self.gate.seconds
+        back = reads if part == "Connect" else back
+        self.seen.kills.append(Killed(part, at, back))
+        self.log("kill", part=part, at=round(at, 1), back=round(back, 1), reads=round(reads, 1))
 
     def _let_connect_read(self) -> None:
         """Start the connector anew where it does not come back by itself, as whoever runs one does."""
