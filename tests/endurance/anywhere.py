@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ UPLOADS = "select name, sketch from uploaded_sketch order by name"
 
 Run = Callable[..., str]
 """Run a job with its arguments, and give what it said."""
+
+RunOn = Callable[[str, str, Sequence[str]], str]
+"""The same of a job on the database at an address: (address, module, arguments)."""
 
 
 def bootstrap(run: Run, url: str, _: Path) -> Any:
@@ -87,6 +90,7 @@ def join_index(run: Run, url: str, folder: Path) -> Any:
 
 BOOTSTRAPPED = (audit, key_discovery, sketch_lake, backfill)
 """Those that begin with a state."""
+JOBS = (bootstrap, *BOOTSTRAPPED, refresh, refresh_in_partitions, join_index)
 WRITING = (bootstrap, sketch_lake, backfill, refresh, refresh_in_partitions)
 
 _undisturbed: dict[Any, Any] = {}
@@ -102,24 +106,29 @@ def bootstrapped(server: EmbeddedPostgres) -> str:
     return name
 
 
-def done(job: Any, server: EmbeddedPostgres, folder: Path, master: str, environment: Mapping[str, str]) -> Any:
+def run_on(master: str, environment: Mapping[str, str]) -> RunOn:
+    """Run jobs as the service does, on a master."""
+
+    def run(url: str, module: str, arguments: Sequence[str]) -> str:
+        ended = run_job(master, module, arguments, [url], environment)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    return run
+
+
+def done(job: Any, server: EmbeddedPostgres, folder: Path, run: RunOn) -> Any:
     """Run a job on a database of its own, and give what it has done."""
     lake = folder / "lake"
     lake.mkdir(parents=True)
     for file in SHOP.glob("*.csv"):
         (lake / file.name).write_bytes(file.read_bytes())
     with fresh_database(server, bootstrapped(server) if job in BOOTSTRAPPED else TEMPLATE) as url:
-
-        def run(module: str, *arguments: str) -> str:
-            ended = run_job(master, module, arguments, [url], environment)
-            assert ended.returncode == 0, ended.stdout + ended.stderr
-            return ended.stdout
-
-        return job(run, url, lake)
+        return job(lambda module, *arguments: run(url, module, arguments), url, lake)
 
 
 def undisturbed(job: Any, server: EmbeddedPostgres, folder: Path) -> Any:
     """Run a job in one process, once for all proofs."""
     if job not in _undisturbed:
-        _undisturbed[job] = done(job, server, folder, "local[2]", os.environ)
+        _undisturbed[job] = done(job, server, folder, run_on("local[2]", os.environ))
     return _undisturbed[job]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from tests.connect import running_source, source_url
 from tests.endurance.spark_masters import ROOT
 from tests.ports import free_ports
-from tests.postgres import TEMPLATE, administer
+from tests.postgres import with_template
 from tests.whole import IS_WHOLE
 
 __all__ = ["running_source", "source_url"]
@@ -48,17 +49,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def archive() -> Path:
-    """Pack the environment that executors unpack; the script that runs jobs is beside it."""
+    """Pack the environment that executors unpack; beside it are what it unpacks to, and the script that runs jobs."""
     made = subprocess.run([sys.executable, "-m", "tools.make_dist"], cwd=ROOT, check=False, capture_output=True)
     assert made.returncode == 0, made.stderr
-    return ROOT / "dist/subsetd-environment.tar.gz"
+    path = ROOT / "dist/subsetd-environment.tar.gz"
+    shutil.rmtree(path.with_name("environment"), ignore_errors=True)
+    with tarfile.open(path) as packed:
+        packed.extractall(path.with_name("environment"), filter="tar")
+    return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def listening() -> Iterator[EmbeddedPostgres]:
     """Run a Postgres with an address, as executors elsewhere need it, and a password."""
     folder = Path(tempfile.mkdtemp(prefix="subsetd-test-"))
-    with EmbeddedPostgres(folder, throw_away=True, port=free_ports(1)[0]) as server:
-        administer(server, f"create database {TEMPLATE}")
-        migrate.upgrade(server.url_of(TEMPLATE))
+    with with_template(EmbeddedPostgres(folder, throw_away=True, port=free_ports(1)[0])) as server:
         yield server

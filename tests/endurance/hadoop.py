@@ -67,7 +67,6 @@ def yarn(folder: Path, nodes: int = 2, memory: int = 3072, cores: int = 3) -> It
                 "yarn.nodemanager.resource.cpu-vcores": str(cores),
                 "yarn.nodemanager.vmem-check-enabled": "false",  # address space that a Java only reserves
                 "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
-                "yarn.nodemanager.delete.debug-delay-sec": "3600",  # what ran there is looked at
             }
             started = servers.server.nodemanager.NodeManager()
             started.init(_set(servers.conf.YarnConfiguration(), {**manager, **node}))

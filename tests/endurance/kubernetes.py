@@ -1,15 +1,18 @@
 """Own a stand-in for a Kubernetes on loopback: the API server of the client's own tests, and pods that are processes.
 
-The server keeps objects and tells who watches them; it checks nothing, and gives a new pod no status, of which Spark
-complains until ours comes. There is no container: a pod's process has this machine's files, the environment of its
-specification, and its volumes in a folder.
+The server keeps objects and tells who watches them, and checks nothing. There is no container, and no name of a
+service: a pod's process has this machine's files and address, the environment of its specification, and its volumes in
+a folder. Of what it wrote, what it said is left.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import traceback
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +24,13 @@ from typing import Any
 import pyspark
 
 from spark_jobs.java_runtime import find_java
+from tests.endurance.applying_proxy import applying
 from tests.endurance.py4j_java import expect_loopback, java_with
 from tests.endurance.spark_masters import end_with_children
 from tests.kafka_jars import KUBERNETES
 
 PODS = "/api/v1/namespaces/default/pods"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LOOK_SECONDS = 0.2
 HOME = Path(pyspark.__file__).parent
 
@@ -40,6 +45,16 @@ OPTIONS = {
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
 """What an executor is told, by the name that its pod's environment has for it."""
+
+
+DRIVER_IS_HERE = [
+    word
+    for key, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",  # where a cluster has a name for it
+    }.items()
+    for word in ("--conf", f"{key}={value}")
+]
 
 
 @contextmanager
@@ -58,7 +73,8 @@ def kubernetes(folder: Path) -> Iterator[str]:
         thread = Thread(target=pods.run)
         thread.start()
         try:
-            yield f"k8s://{pods.address}"
+            with applying(pods.address) as address:
+                yield f"k8s://{address}"
         finally:
             pods.ending.set()
             thread.join()
@@ -80,35 +96,51 @@ class _Pods:
         try:
             while not self.ending.wait(LOOK_SECONDS):
                 self._look()
-        except BaseException as failure:  # the test says it
+        except BaseException as failure:  # the test says it, sooner or later
             self.failure = failure
+            traceback.print_exception(failure)
         finally:
-            for process in self._running.values():
-                end_with_children(process)
+            for name in [*self._running]:
+                self._end(name)
 
     def _look(self) -> None:
         listed = {pod["metadata"]["name"]: pod for pod in self._ask("GET", PODS)["items"]}
-        for name in self._running.keys() - listed.keys():
-            end_with_children(self._running.pop(name))
+        for name in [*self._running.keys() - listed.keys()]:
+            self._end(name)
         for name, pod in listed.items():
             phase = pod.get("status", {}).get("phase")
-            if name not in self._running and phase is None:
+            if name not in self._running and phase == "Pending" and self._is_whole(pod["spec"]):
                 self._running[name] = self._start(name, pod["spec"])
                 self._tell(pod, "Running", {"running": {}})
             elif phase == "Running" and (code := self._running[name].poll()) is not None:
                 self._tell(pod, "Failed" if code else "Succeeded", {"terminated": {"exitCode": code}})
+                self._drop_volumes(name)
+
+    def _end(self, name: str) -> None:
+        end_with_children(self._running.pop(name))
+        self._drop_volumes(name)
+
+    def _drop_volumes(self, name: str) -> None:
+        """Let go of what a pod wrote, as its node would: each has unpacked an archive."""
+        for volume in (self.folder / name).iterdir():
+            if volume.is_dir():
+                shutil.rmtree(volume, ignore_errors=True)  # a worker of Python may still be on its way out
+
+    def _is_whole(self, specified: dict[str, Any]) -> bool:
+        """Tell whether all is there that a pod mounts: a driver's settings come behind it."""
+        wanted = {volume["configMap"]["name"] for volume in specified["volumes"] if "configMap" in volume}
+        return wanted <= {one["metadata"]["name"] for one in self._ask("GET", CONFIG_MAPS)["items"]}
 
     def _start(self, name: str, specified: dict[str, Any]) -> subprocess.Popen[bytes]:
-        """Do what the entry point of Spark's image does for an executor."""
+        """Do what the entry point of Spark's image does for a driver and for an executor."""
         (container,) = specified["containers"]
-        assert container["args"] == ["executor"]
         place = self.folder / name
         (place / "work").mkdir(parents=True)
         mounted = {mount["mountPath"]: place / mount["name"] for mount in container["volumeMounts"]}
         for volume in specified["volumes"]:
             (place / volume["name"]).mkdir()
             if "configMap" in volume:
-                found = self._ask("GET", f"/api/v1/namespaces/default/configmaps/{volume['configMap']['name']}")
+                found = self._ask("GET", f"{CONFIG_MAPS}/{volume['configMap']['name']}")
                 for file, text in found.get("data", {}).items():
                     (place / volume["name"] / file).write_text(text)
         fields = {"status.podIP": "127.0.0.1", "metadata.name": name}
@@ -116,15 +148,24 @@ class _Pods:
         for one in container["env"]:
             value = fields[one["valueFrom"]["fieldRef"]["fieldPath"]] if "valueFrom" in one else one.get("value", "")
             told[one["name"]] = str(mounted.get(value, value))
-        options = [value for key, value in sorted(told.items()) if key.startswith("SPARK_JAVA_OPT_")]
-        memory = told["SPARK_EXECUTOR_MEMORY"]
-        command = [str(find_java().java), *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{HOME}/jars/*", EXECUTOR]
-        command += [word for option, key in OPTIONS.items() for word in (option, told[key])]
+        role, *arguments = container["args"]
+        if role == "driver":
+            for at, path in mounted.items():
+                arguments = [argument.replace(at, str(path)) for argument in arguments]
+            command = [f"{HOME}/bin/spark-submit", "--deploy-mode", "client", *DRIVER_IS_HERE, *arguments]
+        else:
+            assert container["args"] == ["executor"]
+            options = [value for key, value in sorted(told.items()) if key.startswith("SPARK_JAVA_OPT_")]
+            memory = told["SPARK_EXECUTOR_MEMORY"]
+            command = [str(find_java().java), *options, f"-Xms{memory}", f"-Xmx{memory}"]
+            command += ["-cp", f"{HOME}/jars/*", EXECUTOR]
+            command += [word for option, key in OPTIONS.items() for word in (option, told[key])]
         here = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "SUBSETD"))}
-        with (place / "said").open("wb") as said:
-            return subprocess.Popen(
-                command, cwd=place / "work", env=here | {"SPARK_HOME": str(HOME), **told}, stdout=said, stderr=said
-            )
+        (place / "tmp").mkdir()
+        here["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={place / 'tmp'}"
+        here |= {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(find_java().home)}
+        with (place / "said").open("wb") as said, (place / "log").open("wb") as log:
+            return subprocess.Popen(command, cwd=place / "work", env=here | told, stdout=said, stderr=log)
 
     def _tell(self, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]
@@ -132,9 +173,14 @@ class _Pods:
         status = {
             "phase": phase,
             "podIP": "127.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": [{"name": container["name"], "ready": phase == "Running", "state": state}],
         }
-        self._ask("PUT", f"{PODS}/{name}/status", {**pod, "status": status})
+        try:
+            self._ask("PUT", f"{PODS}/{name}/status", {**pod, "status": status})
+        except urllib.error.HTTPError as error:
+            if error.code != 404:  # whoever made it has deleted it since we looked
+                raise
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()

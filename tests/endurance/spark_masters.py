@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import psutil
 import pyspark
 
 from spark_jobs.java_runtime import find_java
+from spark_jobs.submit import JOBS
 from tests.ports import free_ports
 from tests.waiting import wait_for
 
@@ -28,6 +28,9 @@ JOB_SECONDS = 2400
 
 PYTHON = re.compile("Python|MapInArrow|MapInPandas")
 """What Spark calls the steps of a stage that run Python."""
+
+PROGRESS = re.compile(r"^\[ *[\d.]+ s\] .*\n", re.MULTILINE)
+"""What a job tells of its progress: spark-submit gives what Python writes to its standard error out like its answer."""
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -125,42 +128,56 @@ def run_job(
     )  # fmt: skip
 
 
-def submit_job(
-    settings: Settings,
-    environment: Mapping[str, str],
-    archive: Path,
-    url: str,
-    options: Sequence[str],
-    arguments: Sequence[str],
-) -> None:
-    """Run a job by spark-submit, as docs/scale-out.md says: in a folder that has the archive unpacked and the address.
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Run jobs by spark-submit, as docs/scale-out.md says: in a folder that has the archive unpacked and the address.
 
-    No package of ours is on the path, and no process shows the password.
+    Beside the archive are what it unpacks to, and the script that runs jobs.
+    No package of ours is on the path, and no process shows the password. `stdout` names the files (a folder, a pattern)
+    of which the newest has what the driver said, where that is not spark-submit.
     """
-    empty = settings.folder / "submitted"
-    with tarfile.open(archive) as packed:
-        packed.extractall(empty / "environment", filter="tar")
-    (empty / "url").write_text(url)
-    password = url.partition("postgres:")[2].partition("@")[0]
-    assert len(password) > 8
-    command = [
-        f"{settings.folder}/spark/bin/spark-submit", *options, "--driver-memory", "512m", "--archives",
-        f"{archive}#environment", str(archive.with_name("subsetd_job.py")), *arguments, "--database-url=@url",
-    ]  # fmt: skip
-    alone = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
-    alone |= {"PYSPARK_DRIVER_PYTHON": "./environment/bin/python"}
-    with (
-        (empty / "said").open("wb") as said,
-        subprocess.Popen(command, cwd=empty, env=alone, stdout=said, stderr=said) as job,
-    ):
 
-        def ended() -> bool:
-            for process in psutil.process_iter(["cmdline"]):
-                assert password not in " ".join(process.info["cmdline"] or ())
-            return job.poll() is not None
+    settings: Settings
+    environment: Mapping[str, str]
+    archive: Path
+    options: Sequence[str]
+    stdout: tuple[Path, str] | None = None
 
-        wait_for(ended, JOB_SECONDS)
-    assert job.returncode == 0, (empty / "said").read_text()
+    def __call__(self, url: str, module: str, arguments: Sequence[str]) -> str:
+        """Run a job, or a script of the tests that is its like; give what it said."""
+        place = self.settings.folder / "submitted"
+        if not place.exists():
+            place.mkdir()
+            (place / "environment").symlink_to(self.archive.with_name("environment"))
+        (place / "url").write_text(url)
+        password = url.partition("postgres:")[2].partition("@")[0]
+        assert len(password) > 8
+        script = [f"{ROOT / module.replace('.', '/')}.py"]
+        if "." not in module:
+            (name,) = (name for name, known in JOBS.items() if known == module)
+            script = [str(self.archive.with_name("subsetd_job.py")), name]
+        command = [
+            f"{self.settings.folder}/spark/bin/spark-submit", *self.options, "--driver-memory", "512m",
+            "--archives", f"{self.archive}#environment", *script, *arguments, "--database-url=@url",
+        ]  # fmt: skip
+        alone = {name: value for name, value in self.environment.items() if name != "PYTHONPATH"}
+        alone |= {"PYSPARK_DRIVER_PYTHON": "./environment/bin/python"}
+        with (
+            (place / "said").open("wb") as said,
+            (place / "log").open("wb") as log,
+            subprocess.Popen(command, cwd=place, env=alone, stdout=said, stderr=log) as job,
+        ):
+
+            def ended() -> bool:
+                for process in psutil.process_iter(["cmdline"]):
+                    assert password not in " ".join(process.info["cmdline"] or ())
+                return job.poll() is not None
+
+            wait_for(ended, JOB_SECONDS)
+        assert job.returncode == 0, (place / "said").read_text() + (place / "log").read_text()
+        folder, pattern = self.stdout or (place, "said")
+        newest = max(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        return PROGRESS.sub("", newest.read_text())
 
 
 @contextmanager

@@ -14,22 +14,14 @@ from typing import Any
 import pytest
 
 from service.store.embedded import EmbeddedPostgres
-from tests.endurance.anywhere import (
-    BOOTSTRAPPED,
-    bootstrap,
-    done,
-    join_index,
-    refresh,
-    refresh_in_partitions,
-    undisturbed,
-)
+from tests.endurance.anywhere import JOBS, done, run_on, undisturbed
 from tests.endurance.spark_masters import Settings
 from tests.whole import IS_WHOLE
 
 pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="many executors: make endurance ONLY=executors runs it")
 
 
-@pytest.mark.parametrize("job", [bootstrap, *BOOTSTRAPPED, refresh, refresh_in_partitions, join_index])
+@pytest.mark.parametrize("job", JOBS)
 def test_executors_killed_in_every_stage_of_a_job_change_nothing(
     postgres_server: EmbeddedPostgres, tmp_path: Path, job: Any, tell: Callable[..., None]
 ) -> None:
@@ -37,7 +29,8 @@ def test_executors_killed_in_every_stage_of_a_job_change_nothing(
     settings = Settings(tmp_path / "settings")
     expected = undisturbed(job, postgres_server, tmp_path / "here")
     environment = settings.write(settings.event_log(), "begin+end")
-    assert done(job, postgres_server, tmp_path / "there", "local-cluster[3,1,1024]", environment) == expected
+    run = run_on("local-cluster[3,1,1024]", environment)
+    assert done(job, postgres_server, tmp_path / "there", run) == expected
     kills = {path.name for path in settings.kills().iterdir()}
     stages = settings.python_stages()
     assert kills == {f"{stage}-{point}" for stage in stages for point in ("begin", "end")}

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from service.store.embedded import EmbeddedPostgres
-from tests.endurance.anywhere import SOURCE, WRITING, done, undisturbed
-from tests.endurance.spark_masters import SPECULATION, Settings, run_job, standalone, submit_job
+from tests.endurance.anywhere import SOURCE, WRITING, done, run_on, undisturbed
+from tests.endurance.spark_masters import SPECULATION, Settings, Submission, run_job, standalone
 from tests.postgres import TEMPLATE, fresh_database
 from tests.spark.oracle import query, read_state
 from tests.whole import IS_WHOLE
@@ -60,7 +60,7 @@ def test_executors_that_come_and_go_and_tasks_that_run_twice_change_nothing(
     """
     expected = undisturbed(job, postgres_server, tmp_path / "here")
     environment = settings.write(SPECULATION | COMING_AND_GOING | settings.event_log(), "lag")
-    assert done(job, postgres_server, tmp_path / "there", master, environment) == expected
+    assert done(job, postgres_server, tmp_path / "there", run_on(master, environment)) == expected
 
     attempts = Counter(path.name.partition("-attempt-")[0] for path in settings.kills().iterdir())
     assert attempts
@@ -115,7 +115,8 @@ def test_spark_submit_runs_a_job_on_executors_that_have_the_archive_alone(
     """A standalone master with two workers, an empty folder, no PYTHONPATH; executors are killed; no secret shows."""
     environment = settings.write(SPECULATION, "end")
     with fresh_database(listening, TEMPLATE) as url, standalone(tmp_path) as master:
-        submit_job(settings, environment, archive, url, ["--master", master], ["bootstrap", *SOURCE, "--partitions=4"])
+        submit = Submission(settings, environment, archive, ["--master", master])
+        submit(url, "bootstrap", [*SOURCE, "--partitions=4"])
         submitted = read_state(url)
     assert len(list(settings.kills().iterdir())) >= 2
     assert list((tmp_path / "worker-0").glob("app-*/*/environment/bin/python")), "executors have unpacked it"
