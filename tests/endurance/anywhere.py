@@ -40,7 +40,9 @@ RunOn = Callable[[str, str, Sequence[str]], str]
 
 def bootstrap(run: Run, url: str, _: Path) -> Any:
     run("bootstrap", *SOURCE, *KEPT, "--partitions=4", "--task-bytes=40000")
-    return [query(url, statement) for statement in (*STATE, IMAGES, SKETCHES)]
+    found = [query(url, statement) for statement in (*STATE, IMAGES, SKETCHES)]
+    assert len(found[0]) > 1000
+    return found
 
 
 def audit(run: Run, url: str, _: Path) -> Any:

@@ -8,7 +8,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from email import message_from_bytes
 from urllib.parse import urlsplit
@@ -37,7 +37,7 @@ def _accept(listener: socket.socket, address: str) -> None:
             return
         server = socket.create_connection((target.hostname, target.port))
         threading.Thread(target=_requests, args=(client, server, address), daemon=True).start()
-        threading.Thread(target=_pass_on, args=(server, client), daemon=True).start()
+        threading.Thread(target=_pass_on, args=(server.recv, client), daemon=True).start()
 
 
 def _requests(client: socket.socket, server: socket.socket, address: str) -> None:
@@ -59,7 +59,7 @@ def _requests(client: socket.socket, server: socket.socket, address: str) -> Non
             server.sendall(line + head + b"\r\n" + body)
             if "Upgrade" in told:
                 break
-        _pass_on(asked, server)
+        _pass_on(asked.read1, server)
 
 
 def _is_there(address: str) -> bool:
@@ -72,8 +72,7 @@ def _is_there(address: str) -> bool:
         raise
 
 
-def _pass_on(source: object, sink: socket.socket) -> None:
-    read = source.recv if isinstance(source, socket.socket) else source.read1
+def _pass_on(read: Callable[[int], bytes], sink: socket.socket) -> None:
     with suppress(OSError):
         while data := read(1 << 16):
             sink.sendall(data)

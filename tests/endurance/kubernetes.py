@@ -47,14 +47,8 @@ OPTIONS = {
 """What an executor is told, by the name that its pod's environment has for it."""
 
 
-DRIVER_IS_HERE = [
-    word
-    for key, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",  # where a cluster has a name for it
-    }.items()
-    for word in ("--conf", f"{key}={value}")
-]
+DRIVER_IS_HERE = ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]
+"""A cluster has a name for it."""
 
 
 @contextmanager

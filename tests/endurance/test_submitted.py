@@ -1,4 +1,4 @@
-"""Every job by spark-submit on a YARN and on a Kubernetes' API, from the archive alone; of one, executors are killed.
+"""Every job by spark-submit on a YARN and on a Kubernetes' API, from the archive alone; executors of some are killed.
 
 Long proofs alone: make endurance ONLY=submitted.
 """
@@ -16,7 +16,7 @@ import pytest
 from service.store.embedded import EmbeddedPostgres
 from tests import states
 from tests.cluster import Cluster
-from tests.endurance.anywhere import JOBS, bootstrap, done, undisturbed
+from tests.endurance.anywhere import JOBS, audit, bootstrap, done, undisturbed
 from tests.endurance.hadoop import yarn
 from tests.endurance.kubernetes import kubernetes
 from tests.endurance.spark_masters import Settings, Submission
@@ -27,7 +27,7 @@ from tests.whole import IS_WHOLE
 pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="servers and jars of their own: make endurance ONLY=submitted")
 
 EXECUTORS = {"spark.executor.instances": "2", "spark.executor.maxNumFailures": "100"}
-KILLED = (bootstrap,)
+KILLED = (bootstrap, audit)
 """Jobs whose executors are killed in each stage: another takes long to come, and unpacks the archive anew.
 
 That each job bears it is shown where executors come sooner: tests/endurance/test_executors_killed.py.

@@ -306,10 +306,8 @@ class Soak:
         back = at if part in plan.JOBS else self.gate.seconds
         if part in {"broker", "source Postgres", "Connect"}:
             self._let_connect_read()
-        reads = self.gate.seconds
-        back = reads if part == "Connect" else back
         self.seen.kills.append(Killed(part, at, back))
-        self.log("kill", part=part, at=round(at, 1), back=round(back, 1), reads=round(reads, 1))
+        self.log("kill", part=part, at=round(at, 1), back=round(back, 1), reads=round(self.gate.seconds, 1))
 
     def _let_connect_read(self) -> None:
         """Start the connector anew where it does not come back by itself, as whoever runs one does."""
