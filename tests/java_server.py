@@ -23,6 +23,8 @@ appender.console.layout.type=PatternLayout
 appender.console.layout.pattern=%d %p %c{1}: %m%n
 logger.server.name=kafka.server.KafkaRaftServer
 logger.server.level=INFO
+logger.debezium.name=io.debezium.connector.postgresql
+logger.debezium.level=INFO
 """
 
 

@@ -285,9 +285,7 @@ class Soak:
                 self._source.crash()
                 self._source.back()
             case "Connect":
-                self._connect.kill()
-                with suppress(RuntimeError):  # it is started anew below
-                    self._connect.start()
+                self._restart_connect()
             case "audit":
                 one = self._rng.choice(self._followers())
                 after, java = self._rng.uniform(0, 8), self._rng.random() < 0.5
@@ -309,20 +307,27 @@ class Soak:
         self.seen.kills.append(Killed(part, at, back))
         self.log("kill", part=part, at=round(at, 1), back=round(back, 1), reads=round(self.gate.seconds, 1))
 
+    def _restart_connect(self) -> None:
+        """Kill the connector and start it at once; what it said in its life is kept, for a start begins a new log."""
+        self._connect.kill()
+        with (self.folder / "connect.log").open("ab") as kept:
+            kept.write((self._connect.folder / "server.log").read_bytes())
+        with suppress(RuntimeError):  # one whose task failed is started anew by whoever waits for it
+            self._connect.start()
+
     def _let_connect_read(self) -> None:
         """Start the connector anew where it does not come back by itself, as whoever runs one does."""
 
         def reads() -> bool:
-            with suppress(RuntimeError, psycopg2.Error):
+            with suppress(psycopg2.Error):
                 return self._connect.is_up()
             return False
 
         for _ in range(5):
-            if waited(reads, 8):
-                return
-            self._connect.kill()
-            with suppress(RuntimeError):
-                self._connect.start()
+            with suppress(RuntimeError):  # its task has failed: it does not come back
+                if waited(reads, 8):
+                    return
+            self._restart_connect()
         raise RuntimeError("the connector does not come back")
 
     def _chores(self) -> None:
