@@ -49,7 +49,11 @@ class JavaServer:
         if self._process is not None:
             return
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command(*self._main), cwd=self.folder, stdout=log, stderr=log)
+            # In a session of its own, as Postgres has one: a Linux that shares processors by session would start it
+            # with what is left of the share of whoever starts it.
+            self._process = subprocess.Popen(
+                self._command(*self._main), cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
         deadline = time.monotonic() + BOUND_SECONDS
         try:
             while not self.is_up():
