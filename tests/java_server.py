@@ -29,7 +29,13 @@ logger.debezium.level=INFO
 
 
 class JavaServer:
-    """Run `main` (a class and its arguments) of a folder of jars, in a folder of its own, where its log is, too."""
+    """Run `main` (a class and its arguments) of a folder of jars, in a folder of its own, where its log is, too.
+
+    With `keeps_classes` its first end in good order makes an archive of Java's classes, with which it starts in half
+    the time from then on.
+    """
+
+    keeps_classes = False
 
     def __init__(self, folder: Path, jars: Path, main: list[str]) -> None:
         self.folder = folder
@@ -94,4 +100,7 @@ class JavaServer:
     def _command(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options.append(f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
+        if self.keeps_classes:
+            archive = self.folder / "classes.jsa"
+            options.append(f"-XX:{'SharedArchiveFile' if archive.exists() else 'ArchiveClassesAtExit'}={archive}")
         return [str(self._java), *options, "-cp", f"{self.jars}/*", main, *arguments]
