@@ -50,8 +50,8 @@ def test_the_same_seed_kills_the_same_parts_at_the_same_moments() -> None:
     assert {kill.part for kill in plan.kills(7, 120)} == set(plan.PARTS), "also in two minutes"
 
 
-def test_rates_reach_ten_million_changes_in_two_hours_of_which_a_tenth_is_spent_on_comparisons() -> None:
-    assert sum(plan.RATES.values()) * 7200 * 0.9 >= 10_000_000
+def test_rates_reach_ten_million_changes_in_two_hours_of_load_with_something_to_spare_for_killed_sources() -> None:
+    assert sum(plan.RATES.values()) * 7200 * 0.97 >= 10_000_000
 
 
 def test_all_is_compared_each_quarter_of_an_hour_and_in_the_end() -> None:

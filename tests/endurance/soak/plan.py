@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-RATES = {"made": 620, "direct": 860, "debezium": 70}
-"""Changes a second of each feed: 10 million in two hours, with room for the comparisons.
+RATES = {"made": 580, "direct": 810, "debezium": 65}
+"""Changes a second of each feed: 10 million in two hours of load, with room for the time in which a source is away.
 
 A machine that has no processor to spare tells how long its queues are, not how fresh answers are: what is dear is less.
 """
