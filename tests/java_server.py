@@ -31,11 +31,12 @@ logger.debezium.level=INFO
 class JavaServer:
     """Run `main` (a class and its arguments) of a folder of jars, in a folder of its own, where its log is, too.
 
-    With `keeps_classes` its first end in good order makes an archive of Java's classes, with which it starts in half
-    the time from then on.
+    One that runs `as_a_service` has a session of its own, as Postgres has: a Linux that shares processors by session
+    would start it with what is left of the share of whoever starts it. And its first end in good order makes an archive
+    of Java's classes, with which it starts in half the time from then on.
     """
 
-    keeps_classes = False
+    as_a_service = False
 
     def __init__(self, folder: Path, jars: Path, main: list[str]) -> None:
         self.folder = folder
@@ -55,10 +56,12 @@ class JavaServer:
         if self._process is not None:
             return
         with self._log.open("wb") as log:
-            # In a session of its own, as Postgres has one: a Linux that shares processors by session would start it
-            # with what is left of the share of whoever starts it.
             self._process = subprocess.Popen(
-                self._command(*self._main), cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+                self._command(*self._main),
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=self.as_a_service,
             )
         deadline = time.monotonic() + BOUND_SECONDS
         try:
@@ -100,7 +103,7 @@ class JavaServer:
     def _command(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options.append(f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
-        if self.keeps_classes:
+        if self.as_a_service:
             archive = self.folder / "classes.jsa"
             options.append(f"-XX:{'SharedArchiveFile' if archive.exists() else 'ArchiveClassesAtExit'}={archive}")
         return [str(self._java), *options, "-cp", f"{self.jars}/*", main, *arguments]

@@ -97,7 +97,7 @@ class Soak:
         settings = {**SOURCE_SETTINGS, "shared_buffers": "256MB", "max_wal_size": "512MB"}
         self._source = Crashing(self.folder / "source", extra_settings=settings, port=port)
         self._broker = KafkaBroker(self.folder / "broker")
-        self._broker.keeps_classes = True
+        self._broker.as_a_service = True
         try:
             with self._state, self._source:
                 self._broker.start()
@@ -188,7 +188,7 @@ class Soak:
             topic_creation_default_compression_type="lz4",
             retriable_restart_connector_wait_ms="1000",
         )
-        connect.keeps_classes = True
+        connect.as_a_service = True
         return connect
 
     def _begin_debezium(self) -> None:
