@@ -55,7 +55,7 @@ def kills(seed: int, seconds: float, parts: Sequence[str] = PARTS) -> list[Kill]
 
 
 def chore_seconds(seconds: float) -> float:
-    """Give the time between two chores: four in a quarter of an hour, two of them audits; a short soak comes to each.
+    """Give the time from one chore to the next: every second one is an audit; a short soak comes to each kind.
 
     An audit starts Spark, which takes half a minute of a processor: more of them tell how long its queue is.
     """
