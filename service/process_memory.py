@@ -14,16 +14,27 @@ Who forks behind that must be the one thread of its process, and inherits the he
 M_ARENA_MAX = -8
 """Of mallopt(3): how many heaps the threads of a process have."""
 
+M_MMAP_THRESHOLD = -3
+"""Of mallopt(3): from which size on memory is mapped by itself, and so handed back as soon as it is freed."""
+
+MAPPED_BYTES = 128 << 10
+"""What glibc begins with. Unless it is set, glibc raises it to the largest that was freed, up to 32 MB.
+
+Then large buffers of a moment (fetched records, columns of a batch) lie in the heap among what stays, and leave holes.
+"""
+
 
 def share_one_heap() -> None:
     """Let Arrow, and threads that begin from now on, have no heaps of their own: each would keep what it once needed.
 
     Arrow's has one for each thread, and what ended ones had is handed back when it likes: 2 to 13 MB, up and down.
     A heap that a thread has made before this stays, and others come to use it: this is to be called before they begin.
+    Large buffers are kept out of the one heap.
     """
     import pyarrow as pa  # type: ignore[import-untyped]  # here, for who needs no more than the settings above
 
     _call("mallopt", M_ARENA_MAX, 1)
+    _call("mallopt", M_MMAP_THRESHOLD, MAPPED_BYTES)
     pa.set_memory_pool(pa.system_memory_pool())
 
 

@@ -14,7 +14,7 @@ from service.retention import dropping_history
 from service.sampling import sampling_coefficients
 from service.scheduler import running_every
 
-GIVE_BACK_SECONDS = 60.0
+GIVE_BACK_SECONDS = 10.0
 
 
 @contextmanager

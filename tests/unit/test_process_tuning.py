@@ -142,3 +142,31 @@ def test_what_arrow_needed_in_threads_that_ended_is_handed_back() -> None:
         said = subprocess.run([sys.executable, "-c", ENDED, option], check=True, capture_output=True, text=True).stdout
         kept[option] = int(said)
     assert kept["one"] < 8_000_000 < kept["each"], kept
+
+
+BUFFERS = """
+import sys
+import psutil
+from service.process_memory import share_one_heap
+
+if sys.argv[1] == "one":
+    share_one_heap()
+bytes(30_000_000)  # freed at once: unless told, glibc has buffers up to this size in its heap from now on
+before = psutil.Process().memory_info().rss
+held = []
+buffers = []
+for _ in range(50):
+    buffers.append(b"x" * 1_000_000)
+    held.append(b"y" * 2_000)  # stays, behind a buffer of a moment
+del buffers
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_large_buffers_of_a_moment_leave_no_holes_between_what_stays() -> None:
+    kept = {}
+    for option in ("one", "each"):
+        command = [sys.executable, "-c", BUFFERS, option]
+        kept[option] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert kept["one"] < 8_000_000, kept
+    assert kept["each"] > 40_000_000, kept
