@@ -27,6 +27,7 @@ def seen(seconds: float = 7200, memory: object = None, changes: int = 10, did: o
     usual: dict[str, object] = {
         "kills": [Killed(part, 50, 53) for part in plan.PARTS],
         "freshness": {feed: [(100, 1.9)] * 200 for feed in plan.RATES},
+        "audited": [begin + 1.0 for begin in range(0, 7200, 450)],
     }
     given = usual | told
     return Seen(seconds=seconds, changes=Counter(made=changes), memory=grown, did=done, **given)  # type: ignore[arg-type]
@@ -194,6 +195,28 @@ def test_of_two_audits_of_a_state_one_waits_for_the_other(tmp_path: Path) -> Non
     assert kill_audit(commands, one, 0.0, True, lambda: 5.0) == (5.0, [])
     assert begun == [True, True]
     assert not one.audited.locked()
+
+
+def test_an_audit_that_a_kill_cut_off_is_run_again(tmp_path: Path, database_url: str) -> None:
+    codes = [1, 2, 0, 1]
+
+    class Cut(Commands):
+        def run(self, *_: object, **__: object) -> tuple[int, str]:
+            return codes.pop(0), "said"
+
+    one, told, moments = Followed("run made", "st_made", database_url), Seen(), iter(range(100))
+    audit(Cut(tmp_path, lambda *_, **__: None), one, told, lambda: next(moments))
+    assert codes == [1]
+    assert told.did == Counter({"audits cut off": 2, "audits": 1})
+    assert [(one.began, one.ended) for one in told.failed] == [(0, 1), (2, 3)]
+    assert told.audited == [4]
+    assert not told.differences
+
+
+def test_a_quarter_of_an_hour_without_an_audit_to_its_end_is_a_fault() -> None:
+    assert not faults(seen(), WITNESS)
+    at = [1.0, 899.0, 1799.9, 2700.0, 2701.0, 4000.0, 5000.0, 6000.0, 7199.0]
+    assert faults(seen(audited=at), WITNESS) == ["no audit that came to its end began from 1800 to 2700 s"]
 
 
 def test_the_report_tells_it_all() -> None:

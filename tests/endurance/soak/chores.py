@@ -27,6 +27,9 @@ ALTERED = ("customers", "products", "visits")
 """Tables with one partition: what comes by several may show old columns behind new ones."""
 
 MOST_EXTRAS = 3
+TRIES = 4
+"""Of what a kill of its database cuts off."""
+
 AUDITED = "select count(*), coalesce(sum(not_served + not_holding), 0) from audit"
 
 
@@ -87,14 +90,21 @@ class Schema:
 
 
 def audit(commands: Commands, one: Followed, seen: Seen, now: Callable[[], float]) -> None:
-    """Audit a state under load; see what differs, and what failed."""
-    with one.audited:
-        began = now()
-        code, said = commands.run(one.url, "audit", "--filters=none")
-    seen.did["audits" if code == 0 else "audits cut off"] += 1
-    if code:
+    """Audit a state under load; see what differs, and what failed. An audit that a kill cuts off is run again."""
+    said = ""
+    for _ in range(TRIES):
+        with one.audited:
+            began = now()
+            code, said = commands.run(one.url, "audit", "--filters=none")
+        seen.did["audits" if code == 0 else "audits cut off"] += 1
+        if code == 0:
+            seen.audited.append(began)
+            break
         seen.failed.append(Failed(f"{one.name}: an audit failed: {said[-1000:]}", began, now()))
         commands.log("audit failed", of=one.name, said=said[-1000:])
+        waited(lambda: _answers(one.url), 60)
+    else:
+        seen.differences.append(f"{one.name}: no audit came to its end: {said[-1000:]}")
     found = []
 
     def is_read() -> bool:  # a kill of the state's server may come between any two statements
@@ -147,7 +157,7 @@ class Lake:
             for number in self._rng.sample(range(self.TABLES), 3):
                 self._write(number)
             said = ""
-            for _ in range(4):
+            for _ in range(TRIES):
                 began = now()
                 code, said = self._commands.run(self.url, "corpus", "refresh", "lake", "--wait")
                 if code == 0:
@@ -176,7 +186,7 @@ class Lake:
     def _compared(self) -> list[str]:
         told = self._folder.parent / "lake-inds.csv"
         told.unlink(missing_ok=True)
-        for _ in range(4):
+        for _ in range(TRIES):
             code, said = self._commands.run(self.url, "corpus", "export", "lake", str(told))
             if code == 0:
                 break

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from tests.endurance.soak.plan import AFTER_KILL, PARTS, RATES
+from tests.endurance.soak.plan import AFTER_KILL, PARTS, RATES, comparisons
 
 JUDGED = 3600.0
 """Seconds that a soak must have taken for its memory to be judged, by its second half: in the first caches fill."""
@@ -64,6 +64,8 @@ class Seen:
     memory: dict[str, list[Point]] = field(default_factory=dict)
     lag: dict[str, list[Point]] = field(default_factory=dict)
     disk: dict[str, list[Point]] = field(default_factory=dict)
+    audited: list[float] = field(default_factory=list)
+    """When the audits began that came to their end."""
     did: Counter[str] = field(default_factory=Counter)
     failed: list[Failed] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
@@ -156,6 +158,17 @@ def faults(seen: Seen, witness: str) -> list[str]:
         found.append("nothing was compared")
     if seen.seconds >= MUST_BE_AUDITED and not seen.did["audits"]:
         found.append("no audit came to its end")
+    if seen.seconds >= JUDGED:
+        found += _not_audited(seen)
     if not any(seen.changes.values()):
         found.append("nothing was changed")
     return found
+
+
+def _not_audited(seen: Seen) -> Iterable[str]:
+    """Say from when until when no audit began that came to its end."""
+    begin = 0.0
+    for end in comparisons(seen.seconds):
+        if not any(begin <= at < end for at in seen.audited):
+            yield f"no audit that came to its end began from {begin:.0f} to {end:.0f} s"
+        begin = end
