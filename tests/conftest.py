@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests.broker import broker, running_broker, topic
 from tests.cluster import cluster
-from tests.commands import subsetd
+from tests.commands import forks, subsetd
 from tests.dealing import dealt
 from tests.following import make_stream
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
@@ -28,6 +28,7 @@ __all__ = [
     "east_url",
     "empty_database_url",
     "followed_url",
+    "forks",
     "logical_server",
     "make_stream",
     "postgres_server",
