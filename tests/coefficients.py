@@ -14,6 +14,7 @@ from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
 from tests import states
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.states import Tables, key_of
 from tests.waiting import BOUND_SECONDS
@@ -56,7 +57,7 @@ def sketch_of(values: Iterable[str], form: tuple[int, int, int] = FORM) -> Colum
 
 def serve(url: str) -> Iterator[httpx.Client]:
     engine = make_engine(url, "test-coefficients")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=BOUND_SECONDS) as client:
         yield client
     engine.dispose()
 

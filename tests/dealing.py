@@ -19,6 +19,7 @@ def dealt(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
     """Give the tests in an order of which each process gets one of `processes` equal parts, files kept whole.
 
     Files of long tests go first, each to who has the least so far; tests that take next to nothing fill up the parts.
+    Those of Spark go to half of the processes: each that has one starts a Java, whose code is slow at first.
     """
     files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
     files.sort(key=lambda file: (_seconds(file[:1]), len(file)), reverse=True)
@@ -26,7 +27,8 @@ def dealt(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
     short = [item for file in files if not _seconds(file) for item in file]
     parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
     for file in long:
-        min(parts, key=_seconds).extend(file)
+        of_spark = file[0].path.parent.name == "spark"
+        min(parts[: (processes + 1) // 2] if of_spark else parts, key=_seconds).extend(file)
     order: list[pytest.Item] = []
     for number, part in enumerate(parts):
         lacking = max((len(items) - len(order)) // (processes - number) - len(part), 0)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
@@ -21,15 +22,28 @@ TEMPLATE = "subsetd_template"
 _numbers = itertools.count(1)
 
 
+_administrators: dict[str, Any] = {}
+"""Connections to servers, by their addresses, over which databases are made and dropped."""
+
+
 def administer(server: EmbeddedPostgres, statement: str) -> None:
     """Run one statement outside a transaction, as CREATE and DROP DATABASE want it."""
-    connection = psycopg2.connect(server.url)
-    try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(statement)
-    finally:
-        connection.close()
+    connection = _administrators.get(server.url)
+    if connection is not None:
+        try:
+            _run(connection, statement)
+            return
+        except (psycopg2.OperationalError, psycopg2.InterfaceError):
+            if not connection.closed:
+                raise  # it is not that the server was started anew since
+    connection = _administrators[server.url] = psycopg2.connect(server.url)
+    connection.autocommit = True
+    _run(connection, statement)
+
+
+def _run(connection: Any, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
 
 
 def name_of(url: str) -> str:

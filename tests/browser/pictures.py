@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.asking import http_client
 from tests.browser.chromium import require_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +99,7 @@ def wait(done: Any, process: subprocess.Popen[bytes] | None = None) -> None:
 
 def fill(address: str, folder: Path) -> None:
     """Let something be in each view: foreign keys found and one accepted, a corpus, a watch, an audit."""
-    api = httpx.Client(base_url=f"{address}/api/v1", timeout=60)
+    api = http_client(base_url=f"{address}/api/v1", timeout=60)
     post(api, "foreign-keys/refreshes", {})
     wait(lambda: api.get("foreign-keys/refreshes/at-work").json()["finding"] is None)
     post(api, "foreign-keys/decisions", {**PAIR, "verdict": "accept", "decided_by": "Ada"})

@@ -16,6 +16,7 @@ from service.store.embedded import EmbeddedPostgres
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
+from tests.asking import http_client
 from tests.browser.conftest import looking
 from tests.corpora import GivenCorpus, GivenTable
 from tests.hand_made_state import HandMadeState
@@ -64,7 +65,7 @@ def test_a_service_that_is_busy_is_let_rest_and_its_view_stays(
     with (
         serving(app_over(engine, requests_per_second=0.01)) as address,  # a hundred at once
         looking(browser, address) as look,
-        httpx.Client(base_url=address, timeout=60) as client,
+        http_client(base_url=address, timeout=60) as client,
     ):
         look.page.add_init_script(WAITS)
         page = look.open("timeline")

@@ -25,6 +25,7 @@ from service.job_process import run_attached
 from service.store import migrate
 from service.store.tables import SCHEMA_REVISION
 from tests import states
+from tests.asking import http_client
 from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for, wait_for_end
@@ -313,7 +314,7 @@ def test_run_follows_serves_and_ends_cleanly(stream: Stream, tmp_path: Path) -> 
         base = wait_for(
             lambda: next((w for w in (tmp_path / "log").read_text().split() if w.startswith("http://")), None)
         )
-        client = opened.enter_context(httpx.Client(base_url=base, headers={"Authorization": "Bearer k"}, timeout=60))
+        client = opened.enter_context(http_client(base_url=base, headers={"Authorization": "Bearer k"}, timeout=60))
         assert httpx.get(f"{base}/healthz", timeout=60).status_code == 200
         assert httpx.get(f"{base}/api/v1/state", timeout=60).status_code == 401
         stream.change("orders", None, ["12", "9", None])

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import states
+from tests.asking import http_client
 from tests.commands import Commands
 from tests.e2e.test_cli import Command
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -188,7 +189,7 @@ def is_asked_to_end(job: psutil.Process) -> bool:
 def service(subsetd: Commands) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     process = subsetd.start("serve")
     address = wait_for(lambda: re.search(r"http://[\d.:]+", subsetd.said(process)))
-    with httpx.Client(base_url=address.group(), timeout=BOUND_SECONDS) as client:
+    with http_client(base_url=address.group(), timeout=BOUND_SECONDS) as client:
         yield process, client
 
 

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 
-import httpx
 import pytest
 
 from service.core.canonical import value_keys
@@ -19,6 +18,7 @@ from service.stream.envelope import Decoder
 from service.usecases.batches import BatchLimits
 from service.usecases.follow_feed import Consumer
 from tests import states
+from tests.asking import http_client
 from tests.commands import Commands
 from tests.events import envelope
 from tests.following import Watch, random_changes
@@ -177,7 +177,7 @@ def test_bad_records_stop_the_feed_in_front_of_them_or_are_set_aside(shop: Shop,
 def test_a_change_sent_to_kafka_is_soon_in_the_answers(shop: Shop, subsetd: Commands) -> None:
     process = subsetd.start("run", "--feed", shop.feed)
     base = wait_for(lambda: next((w for w in subsetd.said(process).split() if w.startswith("http://")), None))
-    with httpx.Client(base_url=f"{base}/api/v1/uinds/s.orders.customer", timeout=60) as client:
+    with http_client(base_url=f"{base}/api/v1/uinds/s.orders.customer", timeout=60) as client:
         assert client.get("s.customers.id").json()["holds"]
         for row in (["12", "9", None], ["13", "8", None]):
             shop.change("orders", None, row)

@@ -15,12 +15,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from service.config import Settings
 from service.store.tables import metadata
 from tests import states
+from tests.asking import http_client
 from tests.e2e.test_cli import Command, subsetd
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -121,7 +121,7 @@ class Said:
 
 def answers(base: str) -> Iterator[tuple[str, str]]:
     """Ask for all that tells of the service itself, well and badly; give each address with the whole answer."""
-    with httpx.Client(base_url=base, timeout=60) as client:
+    with http_client(base_url=base, timeout=60) as client:
         bearer = {"Authorization": f"Bearer {KEY}"}
         asked = [
             *(client.get(path, headers=bearer) for path in (

@@ -14,6 +14,7 @@ from service.api.access import COOKIE
 from service.store.api_keys import PostgresApiKeys
 from service.store.database import make_engine
 from service.usecases.access import AccessControl
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 
 KEY = "a key, with / and é"
@@ -47,7 +48,7 @@ def served(
     access = AccessControl(keys, api_key, timedelta(hours=1), now=lambda: clock.time, monotonic=lambda: clock.seconds)
     with (
         serving(app_over(engine, access=access, **options)) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
+        http_client(base_url=address, timeout=60) as client,
     ):
         yield client, access
     engine.dispose()

@@ -18,6 +18,7 @@ from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.usecases.access import BELIEVED_SECONDS, OPEN_SECONDS, AccessError, Credential, Scope
 from tests import states
+from tests.asking import http_client
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.key_service import (
     BEARER,
@@ -351,7 +352,7 @@ def test_who_finds_no_connection_is_told_so_and_what_was_done_is_answered(databa
     with (
         engine.connect(),
         serving(app) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
+        http_client(base_url=address, timeout=60) as client,
         capture_logs() as logs,
     ):
         refused = client.get("/api/v1/state", headers=new)
@@ -413,7 +414,7 @@ def test_a_write_that_breaks_the_service_is_logged(database_url: str, clock: Clo
     def defect() -> None:
         raise RuntimeError("a defect")
 
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60, headers=BEARER) as client:
+    with serving(app) as address, http_client(base_url=address, timeout=60, headers=BEARER) as client:
         broken = client.post("/api/v1/defect")
         assert (broken.status_code, broken.headers["X-Content-Type-Options"]) == (500, "nosniff")
         (newest,) = client.get("/api/v1/write-log").json()["items"]

@@ -23,6 +23,7 @@ from service.core.sketches.column import ColumnSketch
 from service.store.api_keys import PostgresApiKeys
 from service.store.database import make_engine
 from service.usecases.access import BELIEVED_SECONDS, AccessControl, Scope
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.waiting import BOUND_SECONDS
 
@@ -36,7 +37,7 @@ def served(url: str, **options: Any) -> Iterator[httpx.Client]:
     engine = make_engine(url, "test-limits")
     with (
         serving(app_over(engine, api_key=KEY, **options)) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
+        http_client(base_url=address, timeout=60) as client,
     ):
         yield client
     engine.dispose()
@@ -130,7 +131,7 @@ def test_a_revoked_key_is_found_out_though_its_address_may_try_no_more(
     headers = [
         {"Authorization": f"Bearer {elsewhere.create(name, Scope.READ, None)[1]}"} for name in ("revoked", "good")
     ]
-    with serving(app_over(engine, access=control)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine, access=control)) as address, http_client(base_url=address, timeout=60) as client:
 
         def answers() -> list[int]:
             return [client.get("/api/v1/state", headers=header).status_code for header in headers]

@@ -26,6 +26,7 @@ from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.feeds import forget, set_paused
 from tests import states
+from tests.asking import http_client
 from tests.hand_made_state import TABLE_1, HandMadeState, value_key
 from tests.in_memory import IN_MEMORY
 from tests.integration.serving import app_over, serving
@@ -51,7 +52,7 @@ def served(database_url: str, **options: Any) -> Iterator[httpx.Client]:
     def defect() -> None:
         raise RuntimeError("secret of the inside")
 
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app) as address, http_client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 
@@ -407,7 +408,7 @@ def test_a_database_that_is_away_is_a_problem_until_it_is_back() -> None:
         bearer = {"Authorization": "Bearer k"}  # else only the database knows whether a key is wanted
         with (
             serving(app_over(engine, api_key="k")) as address,
-            httpx.Client(base_url=address, headers=bearer, timeout=60) as client,
+            http_client(base_url=address, headers=bearer, timeout=60) as client,
         ):
             for _ in range(2):
                 response = client.get("/api/v1/state")

@@ -16,6 +16,7 @@ from service.api.docs_page import HOST
 from service.api.example_requests import ExampleRequest, example_request
 from service.api.routes_stream import MEDIA_TYPE as STREAM
 from service.core.sketches.column import ColumnSketch
+from tests.asking import http_client
 from tests.integration.example_state import served_examples
 
 BYTES = "application/octet-stream"
@@ -29,7 +30,7 @@ def client(database_url: str) -> Iterator[httpx.Client]:
     with (
         served_examples(database_url, EXAMPLE_KEY) as address,
         # The first record that is tried again compiles what values are looked up with: long, where others work, too.
-        httpx.Client(base_url=address, headers=headers, timeout=300) as client,
+        http_client(base_url=address, headers=headers, timeout=300) as client,
     ):
         yield client
 

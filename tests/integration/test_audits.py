@@ -14,6 +14,7 @@ from service.core.model import AttributeName
 from service.store.audits import AuditedState, AuditTurn, add_audit
 from service.store.database import make_engine
 from tests import states
+from tests.asking import http_client
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
 from tests.waiting import wait_for
@@ -52,7 +53,7 @@ def keep(url: str, number: int, not_served: int = 0) -> int:
 def client(database_url: str) -> Iterator[httpx.Client]:
     HandMadeState(database_url, TABLE_1).close()
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

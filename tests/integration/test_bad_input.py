@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -34,6 +33,7 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.netting import net, offenders
 from service.wiring import state_database
 from tests import states
+from tests.asking import http_client
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes
 from tests.integration.serving import app_over, serving
@@ -282,7 +282,7 @@ def test_a_consumer_waits_for_room_for_as_long_as_it_takes_and_the_overview_says
 
     thread = threading.Thread(target=follow)
     app = app_over(engine, ready_checks=(lambda: consumer_check(observer, 60.0),))
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app) as address, http_client(base_url=address, timeout=60) as client:
 
         def told() -> str:
             return " ".join(check["detail"] for check in client.get("/api/v1/overview").json()["checks"])

@@ -15,6 +15,7 @@ from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.progress import Quiet, telling_the_state
 from spark_jobs.sources import Options
 from tests import states
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -27,7 +28,7 @@ where application_name = '{PROGRESS_NAME}'
 
 def test_what_is_told_is_served_until_the_end(database_url: str) -> None:
     engine = make_engine(database_url, "test-runs")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
 
         def runs() -> list[dict[str, object]]:
             found: list[dict[str, object]] = client.get("/api/v1/bootstraps").json()["items"]

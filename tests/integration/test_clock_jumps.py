@@ -19,6 +19,7 @@ from service.observe import ConsumerObserver
 from service.serving_wiring import consumer_check
 from service.store.database import make_engine
 from tests import states
+from tests.asking import http_client
 from tests.following import Stream, consume, shop_tables
 from tests.integration.serving import app_over, serving
 from tests.watching import Clock
@@ -48,7 +49,7 @@ def test_a_consumer_goes_on_when_the_clock_is_set_back_and_the_overview_says_so(
     observer = ConsumerObserver(CollectorRegistry(), wall, passed)
     app = app_over(engine, ready_checks=(lambda: consumer_check(observer, 60.0),))
     app.state.overview_checks = (partial(clock_check, engine),)
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app) as address, http_client(base_url=address, timeout=60) as client:
 
         def overview() -> dict[str, Any]:
             answer = client.get("/api/v1/overview")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 
-import httpx
 import pytest
 from sqlalchemy import Engine
 
@@ -20,6 +19,7 @@ from service.store.watches import PostgresWatches
 from service.usecases import coefficient_history, queries
 from service.usecases.coefficient_history import CoefficientSpan
 from tests import states
+from tests.asking import http_client
 from tests.hand_made_state import Columns, HandMadeState
 from tests.integration.serving import app_over, serving
 from tests.watching import new_watch, pair_rule
@@ -176,7 +176,7 @@ def test_the_route_names_its_answer_after_the_looks_and_old_spans_go_with_the_hi
     states.execute(database_url, CONTRACT)
     looks = CoefficientLooks(engine, 100)
     path = f"/api/v1/uinds/{ORDERS}/{CUSTOMERS}/history"
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         state.commit(HALF)
         first = client.get(path)
         assert [one["holds"] for one in first.json()["items"]] == [True]

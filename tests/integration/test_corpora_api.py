@@ -21,6 +21,7 @@ from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.usecases import corpus_export
 from service.usecases.corpora import CorpusFault
+from tests.asking import http_client
 from tests.corpora import GivenCorpus, GivenTable
 from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
@@ -57,7 +58,7 @@ def landed_lake(url: str) -> GivenCorpus:
 @contextmanager
 def served(url: str) -> Iterator[httpx.Client]:
     engine = make_engine(url, "test-corpora", statement_timeout_ms=10_000)
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

@@ -21,6 +21,7 @@ from service.store import reader
 from service.store.database import make_engine
 from service.usecases.corpora import RefreshState
 from tests import states
+from tests.asking import http_client
 from tests.corpora import GivenCorpus
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
@@ -42,7 +43,7 @@ def client(database_url: str, registry: CollectorRegistry) -> Iterator[httpx.Cli
     """Serve a state with one IND."""
     HandMadeState(database_url, {A: ["1"], B: ["1", "2"]}).close()
     engine = make_engine(database_url, "test-dashboard")
-    with serving(app_over(engine, registry=registry)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine, registry=registry)) as address, http_client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 
@@ -195,7 +196,7 @@ def test_of_many_corpora_those_at_fault_are_told_of_first_and_all_are_asked_for_
         if "from api_key" not in statement:  # which is asked for again by the clock
             asked.append(statement)
 
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         lake = GivenCorpus(database_url, "lake")
         overview(client)
         asked.clear()

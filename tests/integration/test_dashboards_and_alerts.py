@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
@@ -19,6 +18,7 @@ from service.observe import ConsumerObserver
 from service.store.database import make_engine
 from service.watch_wiring import watch_sender
 from tests import states
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def told(postgres_server: Any) -> Iterator[dict[str, set[str]]]:
             with (
                 watch_sender(url, Settings(), registry),
                 serving(app_over(engine, registry=registry)) as address,
-                httpx.Client(base_url=address, timeout=60) as client,
+                http_client(base_url=address, timeout=60) as client,
             ):
                 client.get("/api/v1/uinds")
                 text = client.get("/metrics").text

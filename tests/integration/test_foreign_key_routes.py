@@ -21,6 +21,7 @@ from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_export import KeyFormat
 from service.usecases.foreign_keys import Question
 from tests import states
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS
@@ -45,7 +46,7 @@ def asking(database_url: str, tables: Tables) -> Iterator[httpx.Client]:
     """Serve the state of tables."""
     states.store(database_url, tables)
     engine = make_engine(database_url, "test-foreign-keys")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=BOUND_SECONDS) as client:
         yield client
     engine.dispose()
 
@@ -461,7 +462,7 @@ def test_a_finding_tells_how_far_it_is_and_ends_when_it_is_cancelled(client: htt
     class Asking(PostgresForeignKeys):
         @contextmanager
         def snapshot(self) -> Iterator[PostgresSnapshot]:
-            with httpx.Client(base_url=address, timeout=BOUND_SECONDS) as other:
+            with http_client(base_url=address, timeout=BOUND_SECONDS) as other:
                 seen.append(found(other, at_work)["finding"])
                 if len(seen) == 1:
                     seen.append(other.post(f"{at_work}/cancel", json={}).json()["finding"])
@@ -470,7 +471,7 @@ def test_a_finding_tells_how_far_it_is_and_ends_when_it_is_cancelled(client: htt
 
     app = app_over(engine)
     app.state.foreign_keys = ForeignKeyFinder(Asking(engine))
-    with serving(app) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as asker:
+    with serving(app) as address, http_client(base_url=address, timeout=BOUND_SECONDS) as asker:
         kept = found(asker, KEYS, method="names")
         cancelled = asker.post(f"{KEYS}/refreshes", json={"method": "names"})
         assert (cancelled.status_code, cancelled.json()["type"]) == (409, "/docs#conflict")

@@ -13,6 +13,7 @@ import pytest
 from service.core.model import AttributeName
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
+from tests.asking import http_client
 from tests.corpora import GivenCorpus, GivenTable
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
@@ -40,7 +41,7 @@ def client(postgres_server: EmbeddedPostgres) -> Iterator[httpx.Client]:
     with fresh_database(postgres_server, TEMPLATE) as url:
         HandMadeState(url, COLUMNS).close()
         engine = make_engine(url, "test")
-        with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+        with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
             yield client
         engine.dispose()
 
@@ -151,7 +152,7 @@ def test_what_is_not_there_is_said_so(client: httpx.Client) -> None:
 
 def test_a_state_without_anything_has_an_empty_graph(database_url: str) -> None:
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         assert client.get("/api/v1/graph").json()["tables"] == 0
         for path in ("components", "tables"):
             assert client.get(f"/api/v1/graph/{path}").json()["items"] == []
@@ -186,7 +187,7 @@ def corpus(database_url: str) -> GivenCorpus:
 def lake(corpus: GivenCorpus) -> Iterator[httpx.Client]:
     """Serve the corpus."""
     engine = make_engine(corpus.url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

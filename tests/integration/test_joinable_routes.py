@@ -24,6 +24,7 @@ from service.store.database import make_engine
 from service.store.join_tracked import add_tables
 from service.usecases import joinable_searches
 from tests import kept_rows, states
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.joinable import build
 from tests.refreshing import Lake, write_tables
@@ -59,7 +60,7 @@ def served(url: str, **settings: Any) -> Iterator[httpx.Client]:
     with (
         searching_joinable(url, engine, Settings(**settings)) as searches,
         serving(app_over(engine, joinable=searches)) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
+        http_client(base_url=address, timeout=60) as client,
     ):
         yield client
     engine.dispose()

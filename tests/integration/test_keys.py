@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from uuid import UUID
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -21,6 +20,7 @@ from service.usecases.keys import keys
 from service.usecases.queries import walk
 from service.usecases.tracked_keys import TrackingState
 from tests import states
+from tests.asking import http_client
 from tests.following import Stream, consume
 from tests.integration.serving import app_over, serving
 from tests.states import Tables
@@ -100,7 +100,7 @@ def test_the_command_and_the_route_say_the_same(
     asked = ["keys", "list", "--nearly", "0.05", "--format"]
     said = json.loads(CliRunner().invoke(app, [*asked, "json"]).stdout)
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving(app_over(engine)) as url, http_client(base_url=url, timeout=60) as client:
         answer = client.get("/api/v1/keys", params={"nearly": 0.05, "values": 3, "limit": 2}).json()
         rest = client.get("/api/v1/keys", params={"nearly": 0.05, "values": 3, "cursor": answer["next_cursor"]}).json()
         assert client.get("/api/v1/keys", params={"nearly": 2}).status_code == 422
@@ -123,7 +123,7 @@ def test_the_command_and_the_route_say_the_same(
 def test_a_key_is_tracked_and_dropped_over_http(database_url: str, stream: Stream) -> None:
     engine = make_engine(database_url, "test")
     app_ = app_over(engine)
-    with serving(app_) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving(app_) as url, http_client(base_url=url, timeout=60) as client:
         asked = {"schema": "s", "table": "customers", "columns": ["id", "name"]}
         answer = client.post("/api/v1/keys", json={**asked, "source": "postgresql://ada:secret@host/shop"})
         told = answer.json()
@@ -165,7 +165,7 @@ def test_a_key_that_cannot_be_tracked_is_refused(
     database_url: str, stream: Stream, body: dict[str, object], status: int, said: str
 ) -> None:
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving(app_over(engine)) as url, http_client(base_url=url, timeout=60) as client:
         answer = client.post("/api/v1/keys", json={"schema": "s", **body})
         assert answer.status_code == status, answer.text
         assert said in answer.json()["detail"]
@@ -174,7 +174,7 @@ def test_a_key_that_cannot_be_tracked_is_refused(
 
 def test_what_is_no_key_cannot_be_dropped(database_url: str, stream: Stream) -> None:
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving(app_over(engine)) as url, http_client(base_url=url, timeout=60) as client:
         # As those of a foreign key that its source declares, which are no key.
         tuples = states.query(database_url, "select attribute_id from attribute where column_name = '(id, line)'")
         states.execute(database_url, f"delete from tracked_key where attribute_id = {tuples[0][0]}")

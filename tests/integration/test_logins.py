@@ -7,6 +7,7 @@ import pytest
 
 from service.api.access import CSRF_HEADER
 from tests import states
+from tests.asking import http_client
 from tests.integration.key_service import (
     BEARER,
     KEY,
@@ -137,7 +138,7 @@ def test_who_logs_in_at_another_service_of_the_host_stays_logged_in_here(databas
     with (
         served(database_url, clock) as (one, _),
         served(database_url, clock, "another key") as (other, _),
-        httpx.Client() as browser,
+        http_client() as browser,
     ):
         for client, key in ((one, KEY), (other, "another key")):
             assert browser.post(client.base_url.join(SESSION), json={"key": key}).status_code == 200

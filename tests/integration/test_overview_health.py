@@ -36,6 +36,7 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.watches import Channel, ChannelKind
 from service.watch_runner import watching
 from tests import states
+from tests.asking import http_client
 from tests.broker import KafkaBroker
 from tests.following import Stream, consume, shop_tables
 from tests.integration.serving import a_place, app_over, searches_over, serving
@@ -96,7 +97,7 @@ def seeing(engine: Engine, checks: Sequence[Callable[[], Check | None]] = ()) ->
     """Serve the state, with checks of what runs beside."""
     app = app_over(engine)
     app.state.overview_checks = tuple(checks)
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app) as address, http_client(base_url=address, timeout=60) as client:
         yield Seen(client)
 
 
@@ -227,7 +228,7 @@ def test_lag_is_told_in_what_the_feed_counts(database_url: str, engine: Engine, 
     with tracking_keys(database_url, settings) as tracked:
         retry = partial(feed_wiring.retry_dead_letter, database_url, settings)
         app = make_service(engine, settings, tracked, searches_over(engine), retry, registry, observer)
-        with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+        with serving(app) as address, http_client(base_url=address, timeout=60) as client:
             seen = Seen(client)
             found = seen.overview()
             assert (found["lag_records"], found["lag_unit"]) == (17, "bytes")

@@ -18,6 +18,7 @@ from service.usecases.corpora import CorpusFault
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
 from tests import states
+from tests.asking import http_client
 from tests.corpora import GivenCorpus, GivenTable
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
@@ -253,7 +254,7 @@ class World:
 @pytest.fixture
 def world(database_url: str, request: pytest.FixtureRequest) -> Iterator[World]:
     engine = make_engine(database_url, "test-pages")
-    client = httpx.Client(timeout=60, headers={"Authorization": "Bearer key"})
+    client = http_client(timeout=60, headers={"Authorization": "Bearer key"})
     with serving(app_over(engine, api_key="key")) as address, client:
         client.base_url = httpx.URL(address)
         world = World(database_url, client, Random(request.node.name))

@@ -10,6 +10,7 @@ import pytest
 
 from service.api.known_answers import PATHS
 from service.store.database import make_engine
+from tests.asking import http_client
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
 
@@ -24,7 +25,7 @@ def state(database_url: str) -> Iterator[HandMadeState]:
 @pytest.fixture
 def client(state: HandMadeState, database_url: str) -> Iterator[httpx.Client]:
     engine = make_engine(database_url, "test-polling")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 
-import httpx
 import psycopg2
 import pytest
 from sqlalchemy import Engine, make_url
@@ -18,6 +17,7 @@ from service.store.database import make_engine, state_error
 from service.store.writer import PostgresWriter
 from service.usecases.access import AccessControl, Scope
 from tests import states
+from tests.asking import http_client
 from tests.following import MakeStream, Watch, consume, shop_tables
 from tests.integration.serving import app_over, serving
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -61,7 +61,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 def test_who_has_a_key_reads_from_it_and_a_write_is_told_why_it_cannot_be(engine: Engine, database_url: str) -> None:
     access = AccessControl(PostgresApiKeys(engine), None, timedelta(hours=1))
     bearer = {"Authorization": f"Bearer {access.create('ops', Scope.ADMIN, None)[1]}"}
-    with serving(app_over(engine, access=access)) as base, httpx.Client(base_url=base, headers=bearer) as client:
+    with serving(app_over(engine, access=access)) as base, http_client(base_url=base, headers=bearer) as client:
         with taking_no_writes(database_url):
             assert wait_for(lambda: client.get("/api/v1/state").status_code == 200)
             assert client.get("/metrics").status_code == 200
@@ -126,7 +126,7 @@ def test_a_reader_that_others_are_in_the_way_of_is_told_to_try_again(engine: Eng
     hurried = make_engine(database_url, "test-api")
     with (
         serving(app_over(hurried)) as base,
-        httpx.Client(base_url=base) as client,
+        http_client(base_url=base) as client,
         closing(psycopg2.connect(database_url)) as other,
     ):
         other.cursor().execute("lock table contract, uind in access exclusive mode")

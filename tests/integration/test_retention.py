@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg2
 import pytest
 from sqlalchemy import Engine, text
@@ -21,6 +20,7 @@ from service.store.writer_lock import take_bootstrap_lock
 from service.usecases import queries
 from service.usecases.answers import TransitionFilter
 from tests import states
+from tests.asking import http_client
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
 from tests.integration.serving import app_over, serving
 from tests.integration.test_verify import findings
@@ -130,7 +130,7 @@ def test_who_asks_for_changes_that_are_gone_is_told_the_way_out(
             queries.check_since(snapshot, since)
         with pytest.raises(queries.HistoryGoneError, match=r"begins with version 20\. Read what holds now"):
             queries.transitions(snapshot, TransitionFilter(since=18))
-    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=f"{address}/api/v1", timeout=60) as client:
         for path in ("/changes?since=18", "/contracts/transitions?since=18"):
             answer = client.get(path)
             assert (answer.status_code, answer.json()["type"]) == (410, "/docs#history-gone"), path
@@ -147,7 +147,7 @@ def test_what_ends_without_a_version_is_not_told_to_be_as_it_was(
     consume(database_url, stream, records=1)
     pair = "/uinds/s.orders.customer/s.customers.id"
     paths = ["/changes", "/changes?newest_first=true", "/uinds", pair, "/contracts/transitions"]
-    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=f"{address}/api/v1", timeout=60) as client:
         head = versions(database_url)[-1]
         known = {path: client.get(path).headers["ETag"] for path in paths}
         for first in (10, 20):

@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from service.answer_commands import status
@@ -35,6 +34,7 @@ from service.usecases.foreign_key_decisions import EXACT, ContractState
 from service.usecases.key_values import KeyKind
 from service.usecases.track_keys import Wanted, track
 from tests import states
+from tests.asking import http_client
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes, shop_tables
 from tests.integration.serving import app_over, serving
@@ -367,7 +367,7 @@ def test_the_state_says_which_servers_are_away(
     engine = make_engine(database_url, "test")
     app, lookout = app_over(engine), Lookout(database_url)
     app.state.shards_away = lookout.away
-    with serving(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+    with serving(app) as address, http_client(base_url=f"{address}/api/v1", timeout=60) as client:
         before = client.get("/state")
         assert before.json()["shards_away"] == []
         states.execute(east_url, "delete from shard")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import httpx
 import psycopg2
 import pytest
 from sqlalchemy import event
@@ -23,6 +22,7 @@ from service.store.sketch_reading import StoredSketches, read_sketches
 from service.usecases import compact_sketches, sketched_columns
 from service.usecases.compact_sketches import SketchCompactor
 from tests import states
+from tests.asking import http_client
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, consume, random_changes
 from tests.integration.serving import app_over, serving
@@ -135,7 +135,7 @@ def test_an_answer_that_a_compaction_changes_is_not_told_to_be_as_it_was(
         stream.change("orders", row, None)
     consume(database_url, stream)
     engine = make_engine(database_url, "test-compaction")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1/", timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=f"{address}/api/v1/", timeout=60) as client:
         known = {path: client.get(path) for path in OF_SKETCHES}
         changed = set()
         for step in (lambda: log.fold(0), lambda: log.fold(ALL), log.rescan, log.rescan):

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,6 +22,7 @@ from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import drop
 from tests import states
+from tests.asking import http_client
 from tests.endurance.following import broken_invariants
 from tests.events import envelope
 from tests.following import Stream, consume
@@ -88,7 +88,7 @@ def served(url: str, name: str) -> tuple[bool, int, int]:
     """Ask the service whether a column's sketch needs a rescan, what spares it has left, and how many are short."""
     engine = make_engine(url, "test-sketches-only")
     registry = CollectorRegistry()
-    with serving(app_over(engine, registry=registry)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine, registry=registry)) as address, http_client(base_url=address, timeout=60) as client:
         listed = client.get("/api/v1/sketches").json()["items"]
         (one,) = (one for one in listed if one["column"]["name"] == name)
         short = client.get("/api/v1/state").json()["counts"]["short_sketches"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import jsonschema_rs
 import pytest
 from fastapi import FastAPI
@@ -18,6 +17,7 @@ from service.api.transition_stream import TransitionStream
 from service.store.database import make_engine
 from service.usecases.access import Scope
 from tests import states
+from tests.asking import http_client
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
 
@@ -46,7 +46,7 @@ class Asked:
     """Ask for the stream, and hold each answer against the document."""
 
     def __init__(self, address: str) -> None:
-        self.client = httpx.Client(base_url=address, timeout=60, headers={"Authorization": f"Bearer {KEY}"})
+        self.client = http_client(base_url=address, timeout=60, headers={"Authorization": f"Bearer {KEY}"})
         self._document = self.client.get("/api/v1/openapi.json").json()
         self._responses = self._document["paths"][PATH]["get"]["responses"]
         self.items = 0

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import psycopg2
 import pytest
 from psycopg2.extras import execute_values
@@ -30,6 +29,7 @@ from service.usecases.track_keys import CountedTuples, Wanted, find_table, read_
 from service.usecases.track_keys import drop as drop_key
 from service.usecases.verify import verify
 from tests import states
+from tests.asking import http_client
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
 from tests.integration.serving import app_over, serving
@@ -425,7 +425,7 @@ def test_who_names_a_tuple_asks_of_tuples_of_as_many_columns(
     stream.change("customers", ["1", "Ada"], None)  # what was contained is no more
     consume(database_url, stream)
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1/", timeout=60) as client:
+    with serving(app_over(engine)) as address, http_client(base_url=f"{address}/api/v1/", timeout=60) as client:
 
         def found(path: str, **asked: object) -> list[tuple[str, str]]:
             answer = client.get(path, params=asked)

@@ -12,6 +12,7 @@ import pytest
 from service.api.problems import Check
 from service.store.database import make_engine
 from tests import states
+from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.states import Tables
 from tests.watching import Watching
@@ -36,7 +37,7 @@ def watching(database_url: str) -> Iterator[Watching]:
 def client(watching: Watching) -> Iterator[httpx.Client]:
     app = app_over(watching.engine)
     app.state.overview_checks = (lambda: Check(name="watches", ok=False, detail="1 alerts are tried again"),)
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app) as address, http_client(base_url=address, timeout=60) as client:
         yield client
 
 

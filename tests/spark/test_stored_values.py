@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg2
 import pytest
 from pyspark.sql import SparkSession
@@ -40,6 +39,7 @@ from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.outcome import describe
 from spark_jobs.sources import Options
 from tests import states
+from tests.asking import http_client
 from tests.events import envelope
 from tests.following import Stream, consume
 from tests.integration.serving import app_over, serving
@@ -132,7 +132,7 @@ class Life:
     def shown(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
         """Ask each route that can be asked, and commands; give what was asked with the answer."""
         pair = {"dependent": "s.orders.note", "referenced": "s.notes.text"}
-        with serving(app_over(self.engine)) as base, httpx.Client(base_url=base, timeout=60) as client:
+        with serving(app_over(self.engine)) as base, http_client(base_url=base, timeout=60) as client:
             document = client.get("/api/v1/openapi.json").json()
             for template, of_path in document["paths"].items():
                 if "get" not in of_path or "stream" in template:
