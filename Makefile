@@ -58,7 +58,8 @@ $(READY): requirements.lock pyproject.toml
 	-@$(BIN)/python -m spark_jobs.class_archive
 	@touch $@
 
-# Types take longest, and the other checks together half as long: side by side on two cores.
+# Types take as long as all else: side by side on two cores. That all tests are found is a check, too, and compiles them
+# once, which otherwise each process of tests does in a fresh folder.
 lint: env
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types rules
 
@@ -71,6 +72,7 @@ rules:
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/vulture
 	$(BIN)/deptry .
+	@found=$$($(BIN)/python -m pytest --collect-only -q) || { echo "$$found"; exit 1; }
 
 # The tests of the dashboard drive a real browser: the machine's, or where root may install it, Debian's.
 browser: env

@@ -127,9 +127,9 @@ def main() -> None:
     gc.freeze()
     asked = _serve(control)
     if asked is not None:
-        from service import cli
-
-        sys.argv[1:] = asked["args"]
+        cli = import_module("service.cli")
+        sys.modules["__main__"] = cli
+        sys.argv[:] = [str(cli.__file__), *asked["args"]]
         cli.main()
 
 
