@@ -28,8 +28,20 @@ from typing import IO, Any
 import service
 from service.process_memory import SINGLE_THREAD
 
-OURS = ("SUBSETD_", "PYTEST_")
-"""What variables begin with that Python and libraries do not read as they start."""
+READ_AT_START = (
+    "PYTHON",
+    "LANG",
+    "LC_",
+    "LD_",
+    "MALLOC_",
+    "GLIBC_",
+    "NUMBA_",
+    "TERM",
+    "COLUMNS",
+    "NO_COLOR",
+    "FORCE_COLOR",
+)
+"""What variables begin with that Python, libraries and our terminal read as they start; all else is read when used."""
 
 MOST_BYTES = 1 << 20
 NUMBER = struct.Struct("i")
@@ -84,11 +96,11 @@ class CommandForks:
 
     def __init__(self, control: socket.socket, environment: Mapping[str, str]) -> None:
         self._control = control
-        self._environment = _not_ours(environment)
+        self._read_at_start = _read_at_start(environment)
 
     def start(self, args: Sequence[str], environment: Mapping[str, str], output: IO[Any]) -> ForkedCommand | None:
-        """Start a command; None if it is to see another environment than was there from the start, but for ours."""
-        if _not_ours(environment) != self._environment:
+        """Start a command; None if it would begin in another way than the process that it is to be forked from."""
+        if _read_at_start(environment) != self._read_at_start:
             return None
         asked = json.dumps({"args": list(args), "environment": dict(environment), "folder": os.getcwd()})
         told, telling = os.pipe()
@@ -111,8 +123,8 @@ def command_forks() -> Iterator[CommandForks]:
         process.wait()
 
 
-def _not_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(OURS)}
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
 
 
 def main() -> None:

@@ -52,5 +52,6 @@ def test_one_that_is_killed_is_told_by_the_signal_and_others_go_on(
 
 
 def test_what_is_read_at_a_start_is_not_the_same_in_a_fork(forks: CommandForks, tmp_path: Path) -> None:
+    assert forked(forks, tmp_path, "--version", SPARK_LOCAL_IP="127.0.0.2")[0] == 0
     with (tmp_path / "said").open("w") as output:
         assert forks.start(["--version"], os.environ | {"PYTHONUTF8": "0"}, output) is None
