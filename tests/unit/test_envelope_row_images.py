@@ -9,10 +9,20 @@ import pytest
 
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
-from service.core.model import NULL_IN_DOUBT, UNAVAILABLE, Operation, RowChange, Skipped, Table
+from service.core.model import (
+    NULL_IN_DOUBT,
+    UNAVAILABLE,
+    Attribute,
+    AttributeName,
+    DerivedAttribute,
+    Operation,
+    RowChange,
+    Skipped,
+    Table,
+)
 from service.stream.discovery import Discovery
 from service.stream.envelope import Decoder
-from service.stream.row_images import needs_care
+from service.stream.row_images import TableDecoder, may_be_filler, needs_care
 from tests.events import envelope, record, tracked_table
 
 ORDERS = replace(
@@ -226,3 +236,51 @@ def test_a_key_that_was_not_sent_is_that_of_the_record() -> None:
     assert decoded.key == ("long",)
     with pytest.raises(RecordError, match="does not say which row"):
         Decoder([table]).decode(record(value, key=orjson.dumps({"name": NOT_SENT})))
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "may_be"),
+    [
+        (None, {"optional": True}, True),
+        (7, {"optional": False}, False),
+        (7, {"optional": False, "default": 7}, True),
+        (0, {"optional": False}, True),
+        (0, {}, True),
+        (0, {"optional": True}, False),
+        (0, {"optional": True, "default": 1}, True),
+        ("", {}, True),
+        ("1970-01-01T00:00:00Z", {}, True),
+        ("0.00", {}, True),
+        ("paid", {}, False),
+        ({"scale": 0, "value": "AA=="}, {}, True),
+        ({"scale": 0, "value": "AA=="}, {"optional": True}, False),
+    ],
+)
+def test_what_debezium_may_have_filled_in_is_told_by_the_schema(
+    value: object, field: dict[str, object], may_be: bool
+) -> None:
+    assert may_be_filler(value, field) is may_be
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_refused"),
+    [
+        (("7", "1"), ("7", "2"), True),
+        (("7", None), ("7", "1"), True),
+        (("7", "1"), ("7", None), True),
+        (("7", "1"), ("7", "1"), False),
+        (("6", None), ("7", None), False),
+    ],
+    ids=["became another", "came", "went", "stayed", "was never there"],
+)
+def test_a_tuple_of_which_a_part_is_not_told_is_refused_where_it_changes(
+    before: tuple[str, str | None], after: tuple[str, str | None], is_refused: bool
+) -> None:
+    tuples = Attribute(9, AttributeName("shop", "orders", "(id, part, note)"), 3, "tuple", False)
+    decoder = TableDecoder(replace(ORDERS, derived=(DerivedAttribute(tuples, (0, 1, 2)),)))
+    images = (*before, UNAVAILABLE), (*after, UNAVAILABLE)
+    if is_refused:
+        with pytest.raises(RecordError, match=r"'note'.*tuple .*id, part, note.* changes with another"):
+            decoder.refuse_half_tuples({2}, *images)
+    else:
+        decoder.refuse_half_tuples({2}, *images)

@@ -17,6 +17,7 @@ from service.core.shown_values import (
     ShownValues,
     ShownValuesError,
     most_shown,
+    parse_mask,
     parse_shown,
     row_text,
     shown_of_tuple,
@@ -164,3 +165,16 @@ def test_of_a_record_whose_table_is_not_known_to_be_open_the_place_is_kept_alone
     left = Attribute(2, AttributeName("s", "open", "left"), 1, shown_characters=0)
     assert Withholding([table("open", None)], [left]).letters([BadRecord(record("open"), RecordError("x"))]) != bad[:1]
     assert WHOLE > 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "what"),
+    [
+        ("s.people.name", "s.people.name", "none"),
+        ("s.people.name=prefix:3", "s.people.name", "prefix:3"),
+        ("s.people.a=b=full", "s.people.a=b", "full"),
+        ("s.people.name=", "s.people.name", ""),
+    ],
+)
+def test_what_is_kept_of_a_column_stands_behind_the_last_equals_sign(text: str, column: str, what: str) -> None:
+    assert parse_mask(text) == (column, what)

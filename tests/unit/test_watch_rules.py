@@ -222,7 +222,7 @@ def test_a_coefficient_turns_at_the_bound_and_back_behind_the_margin(
         (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("nan")), "from 0 to 1"),
         (
             Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal(1), margin=Decimal("0.01")),
-            "No coefficient comes back",
+            r"^No coefficient comes back by that margin from that bound: it is from 0 to 1\.$",
         ),
         (
             Rule(RuleKind.COEFFICIENT, "above", "a", "b", bound=Decimal("0.005"), margin=Decimal("0.01")),
