@@ -2,7 +2,7 @@
 
     python -m tests.command_forks FD
 
-Half of what a short command takes is loading modules, and tests start some hundred. A forked one has an environment,
+Nearly all that a short command takes is loading modules, and tests start some hundred. A forked one has an environment,
 a folder and output of its own, and ends as any process does. Only what Python and libraries read of the environment as
 they start is that of the process which it was forked from.
 """
@@ -72,10 +72,6 @@ class ForkedCommand:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """Ask the command to end."""
-        self.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """End the command at once."""
         self.send_signal(signal.SIGKILL)
@@ -105,7 +101,7 @@ class CommandForks:
         asked = json.dumps({"args": list(args), "environment": dict(environment), "folder": os.getcwd()})
         told, telling = os.pipe()
         try:
-            socket.send_fds(self._control, [asked.encode(errors="surrogateescape")], [output.fileno(), telling])
+            socket.send_fds(self._control, [asked.encode()], [output.fileno(), telling])
         finally:
             os.close(telling)
         return ForkedCommand(args, told)
@@ -170,7 +166,7 @@ def _serve(control: socket.socket) -> Any:
                     os.close(process)
                     os.close(other[1])
                 os.close(told)
-                asked = json.loads(question.decode(errors="surrogateescape"))
+                asked = json.loads(question)
                 _become(asked, output)
                 return asked
             os.close(output)
