@@ -91,6 +91,8 @@ def session(
     if is_here(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = own_python()  # Java itself, too, starts what this names, or a python3
     if SUBMITTED not in os.environ:
         _start_java(conf, driver_memory, log_level)
     SparkContext._ensure_initialized()
@@ -102,8 +104,8 @@ def session(
     conf.setIfMissing(DAEMON, workers_daemon(master, told))
     for key, value in {**worker_sockets(master), **kept_from_others(master)}.items():
         conf.set(key, told.get(key) or value)
-    python = executors_python(master, told)
-    os.environ["PYSPARK_PYTHON"] = python or sys.executable
+    if not is_local(master):
+        os.environ["PYSPARK_PYTHON"] = executors_python(told) or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     try:
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -178,10 +180,24 @@ def submitted_master() -> str | None:
     return SparkConf().get("spark.master")
 
 
-def executors_python(master: str, told: SparkConf) -> str | None:
-    """Give the Python that tasks run with, where it is not the driver's own: no path of the driver is one elsewhere."""
-    if is_local(master):
-        return None
+@cache
+def own_python() -> str:
+    """Name what runs the driver's Python, without the zip files that Spark puts first on the path of its modules.
+
+    They hold the PySpark that is installed as source alone, which each process would compile for half a second: one for
+    each stream that begins, and three for its data source. Those of another Spark (SPARK_HOME) count.
+    """
+    if "SPARK_HOME" in os.environ:
+        return sys.executable
+    script = job_folder() / "python"
+    unzipped = "PYTHONPATH=${PYTHONPATH#*/python/lib/pyspark.zip:*.zip:}"
+    script.write_text(f'#!/bin/sh\n{unzipped} exec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o700)
+    return str(script) if os.access(script, os.X_OK) else sys.executable  # of some folders nothing is run
+
+
+def executors_python(told: SparkConf) -> str | None:
+    """Give the Python that tasks elsewhere run with, where one is named: no path of the driver is one there."""
     named = told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     archive = _archive(told)
     return named or (f"./{archive}/bin/python" if archive else None)

@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from spark_jobs.follow_source import ChangesDataSource
 from spark_jobs.java_runtime import find_java, said_by_java
@@ -142,7 +144,37 @@ def test_what_looks_for_other_data_sources_does_not_wait_for_more(spark: SparkSe
         if one.info["ppid"] == java and "pyspark.sql.worker.lookup_data_sources" in (one.info["cmdline"] or ())
     )
     wait_for(lambda: not looks.children())
+    assert Path(looks.exe()).samefile(sys.executable), "not any python3 that the PATH has"
     assert spark.sparkContext._conf.get(REUSE) == "true"
+
+
+class WhereThisIsPlanned(DataSource):
+    """Have one row: the path of modules of the process that plans to read it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "where-this-is-planned"
+
+    def schema(self) -> str:
+        return "path string"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        return PlannedHere()
+
+
+class PlannedHere(DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(os.pathsep.join(sys.path))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        yield (partition.value,)
+
+
+def test_what_plans_to_read_imports_the_pyspark_that_is_installed(spark: SparkSession) -> None:
+    register(spark, WhereThisIsPlanned)
+    (row,) = spark.read.format(WhereThisIsPlanned.name()).load().collect()
+    assert "spark-core" in row.path, "it is Spark's path"
+    assert [entry for entry in row.path.split(os.pathsep) if entry.endswith(("pyspark.zip", "src.zip"))] == []
 
 
 def test_what_plans_a_stream_imports_little() -> None:

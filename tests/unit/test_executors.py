@@ -44,7 +44,7 @@ from spark_jobs.hadoop_files import absolute
 from spark_jobs.job_folder import SOCKET_PATH_BYTES
 from spark_jobs.kafka_source import TopicsDataSource
 from spark_jobs.parallel import telling
-from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
+from spark_jobs.session import executors_python, is_here, is_local, own_python, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
 from spark_jobs.telling import telling_errors, told_error
@@ -192,7 +192,7 @@ def test_a_local_master_is_not_asked() -> None:
 @pytest.mark.parametrize(
     ("master", "settings", "python"),
     [
-        ("local[2]", {"spark.archives": "/a/subsetd-environment.tar.gz#e", "spark.pyspark.python": "p"}, None),
+        ("local[2]", {"spark.archives": "/a/subsetd-environment.tar.gz#e"}, "./e/bin/python"),
         ("yarn", {"spark.yarn.dist.archives": "hdfs:///a/subsetd-environment.tar.gz#e"}, "./e/bin/python"),
         ("k8s://https://h:1", {"spark.archives": "x.zip#x,s3a://b/subsetd-environment.tar.gz#env"}, "./env/bin/python"),
         ("spark://h:1", {"spark.archives": "a/subsetd-environment.tar.gz"}, "./subsetd-environment.tar.gz/bin/python"),
@@ -207,7 +207,7 @@ def test_tasks_run_with_the_python_of_the_archive(
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     told = SparkConf(loadDefaults=False)
     told.setAll(list(settings.items()))
-    assert executors_python(master, told) == python
+    assert executors_python(told) == python
     there = master == "local[2]" or "subsetd-environment" in str(settings)
     assert workers_daemon(master, told) == ("spark_jobs.worker_daemon" if there else "pyspark.daemon")
     assert (is_local(master), is_here(master)) == (master == "local[2]", master.startswith("local"))
@@ -224,6 +224,27 @@ def test_workers_import_the_pyspark_that_is_installed_and_a_clusters_own_where_t
     installed = str(Path(pyspark.__file__).parent.parent)
     assert without_zipped_copies(["", theirs, zipped, installed]) == ["", theirs, installed]
     assert without_zipped_copies([zipped]) == [zipped], "what else would they import?"
+
+
+def modules_path(python: str, path: list[str]) -> list[str]:
+    """Give what of a path of modules a Python keeps."""
+    asked = [python, "-c", "import os; print(os.environ['PYTHONPATH'])", "an argument"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    return subprocess.check_output(asked, env=environment, text=True).strip().split(os.pathsep)
+
+
+def test_what_java_starts_here_imports_no_zipped_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(session, "job_folder", lambda: tmp_path)
+    of_spark = ["/a/lib/pyspark/python/lib/pyspark.zip", "/a/lib/pyspark/python/lib/py4j-1-src.zip"]
+    rest = ["/a/jars/spark-core.jar", "/my own/code.zip", ""]
+    python = own_python.__wrapped__()
+    assert modules_path(python, [*of_spark, *rest]) == rest
+    assert modules_path(python, rest) == rest
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert own_python.__wrapped__() == sys.executable, "a folder of which nothing is run"
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert own_python.__wrapped__() == sys.executable, "another Spark's own"
 
 
 def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
