@@ -16,6 +16,7 @@ from tests.cluster import cluster
 from tests.commands import forks, subsetd
 from tests.dealing import dealt
 from tests.following import make_stream
+from tests.in_memory import stay_in_memory
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
 from tests.shard_servers import east_server, east_url, west_url
 from tests.shop import shop
@@ -83,6 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if processes > 1:
         items[:] = dealt(items, processes)
 
+
+stay_in_memory()
 
 # Hundreds of tests start commands, jobs and workers, each of which would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
