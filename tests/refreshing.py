@@ -87,13 +87,18 @@ class Lake:
 
 @contextmanager
 def refreshing(
-    lake: Lake, *arguments: str, master: str = "local[2]", refresh_id: int | None = None
+    lake: Lake,
+    *arguments: str,
+    master: str = "local[2]",
+    refresh_id: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Run the job as the service does, the address on its standard input."""
     process = subprocess.Popen(
         [sys.executable, "-m", "spark_jobs.many_refresh", "--refresh-id", str(refresh_id or lake.queue()),
          "--database-url", "-", "--data-dir", str(lake.data_dir), "--master", master, *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env=environment,
     )  # fmt: skip
     assert process.stdin
     process.stdin.write(f"{lake.url}\n")

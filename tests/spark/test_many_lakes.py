@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.corpus_refreshes import served_columns
 from benchmarks.reference import Column, ind_hash
 from spark_jobs.many_partitions import STAGES
+from tests.endurance.spark_masters import Settings
 from tests.lakes import COMBINATIONS, LAKES, On, Reference, unpack
 from tests.refreshing import Lake, refreshing
 from tests.waiting import wait_for
@@ -150,7 +151,8 @@ def test_a_killed_executor_costs_time_only_and_the_generation_before_is_served_m
     inds_of = {1: before.shape[1], 2: LAKES["webtables_2k"].inds}
     for path in later:
         (tmp_path / path.name).rename(path)
-    with refreshing(lake, master=CLUSTER, refresh_id=lake.queue(full=True)) as process:
+    settings = Settings(tmp_path / "settings").write({})
+    with refreshing(lake, master=CLUSTER, refresh_id=lake.queue(full=True), environment=settings) as process:
         wait_for(lambda: lake.last().stage in STAGES[1:-1] or process.poll() is not None)
         assert process.poll() is None, process.communicate()[1]
         first, _ = wait_for(lambda: executors(process) if len(executors(process)) == 2 else None)

@@ -20,7 +20,9 @@ FOLDERS = st.sampled_from([*SECONDS, "unit"])
 @given(files=st.lists(st.tuples(FOLDERS, st.integers(1, 9)), max_size=40), processes=st.integers(2, 5))
 def test_each_process_begins_with_long_tests_and_ends_with_short_ones(files: list[Any], processes: int) -> None:
     items: list[Any] = [
-        SimpleNamespace(path=Path("tests", folder, f"test_{number}.py"), place=place)
+        SimpleNamespace(
+            path=Path("tests", folder, f"test_{number}.py"), place=place, fixturenames=["running_broker"] * (number % 3)
+        )
         for number, (folder, count) in enumerate(files)
         for place in range(count)
     ]
