@@ -28,6 +28,9 @@ PYTHONS := /usr/bin/python3 python3 python3.13 python3.12 python3.11
 # each 4 GB of memory.
 WORKERS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 4000000); print (n < 1 ? 1 : n > 4 ? 4 : n) }' /proc/meminfo)
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
+# Kernels are kept by what is in the code: no other clone, and no task of Spark, compiles what one of them has compiled.
+KERNELS = NUMBA_CACHE_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/subsetd" \
+  NUMBA_CACHE_LOCATOR_CLASSES=spark_jobs.kernel_cache.ByContent
 # A proof of which `make test` runs a part, beside those in tests/endurance.
 WHOLE_ELSEWHERE = tests/spark/test_many_refresh_crash.py
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -79,11 +82,11 @@ browser: env
 	$(BIN)/python -m tests.browser.chromium
 
 test: lint browser
-	$(BIN)/python -m pytest $(IN_PARALLEL)
+	$(KERNELS) $(BIN)/python -m pytest $(IN_PARALLEL)
 
 test-random: env browser
 	@echo "In the random order of SEED=$(SEED)"
-	$(BIN)/python -m pytest $(IN_PARALLEL) --random-order --random-order-seed=$(SEED)
+	$(KERNELS) $(BIN)/python -m pytest $(IN_PARALLEL) --random-order --random-order-seed=$(SEED)
 
 test-versions: env
 	PYTEST_ADDOPTS="$(IN_PARALLEL)" $(BIN)/python -m tests.versions $(ONLY)
