@@ -53,16 +53,22 @@ def test_cycles_that_were_in_use_when_they_were_looked_for_do_not_pile_up() -> N
     assert Payload.most < WAITS / 7
 
 
-HOLES = """
-import psutil
+OWN_MEMORY = """
+def own_memory():
+    (told,) = (line for line in open("/proc/self/status") if line.startswith("RssAnon:"))
+    return int(told.split()[1]) * 1024
+"""
+"""Without the pages of libraries, which come and go as the machine has need of memory."""
+
+HOLES = f"""{OWN_MEMORY}
 from service.process_memory import give_back
 
 held = [bytes(5000) for _ in range(40_000)]
-taken = psutil.Process().memory_info().rss
+taken = own_memory()
 del held[::2], held[: len(held) - 1 : 2]
-kept = psutil.Process().memory_info().rss
+kept = own_memory()
 give_back()
-print(taken, kept, psutil.Process().memory_info().rss)
+print(taken, kept, own_memory())
 """
 
 
@@ -111,15 +117,14 @@ def test_threads_of_a_consumer_have_one_heap(tmp_path: Path) -> None:
     assert heaps["each"] > 1
 
 
-ENDED = """
+ENDED = f"""{OWN_MEMORY}
 import sys, threading
-import psutil
 import pyarrow as pa
 from service.process_memory import give_back, share_one_heap
 
 if sys.argv[1] == "one":
     share_one_heap()
-before = psutil.Process().memory_info().rss
+before = own_memory()
 together = threading.Barrier(8)
 
 def work():
@@ -132,7 +137,7 @@ for thread in threads:
 for thread in threads:
     thread.join()
 give_back()
-print(psutil.Process().memory_info().rss - before)
+print(own_memory() - before)
 """
 
 
@@ -144,22 +149,21 @@ def test_what_arrow_needed_in_threads_that_ended_is_handed_back() -> None:
     assert kept["one"] < 8_000_000 < kept["each"], kept
 
 
-BUFFERS = """
+BUFFERS = f"""{OWN_MEMORY}
 import sys
-import psutil
 from service.process_memory import share_one_heap
 
 if sys.argv[1] == "one":
     share_one_heap()
 bytes(30_000_000)  # freed at once: unless told, glibc has buffers up to this size in its heap from now on
-before = psutil.Process().memory_info().rss
+before = own_memory()
 held = []
 buffers = []
 for _ in range(50):
     buffers.append(b"x" * 1_000_000)
     held.append(b"y" * 2_000)  # stays, behind a buffer of a moment
 del buffers
-print(psutil.Process().memory_info().rss - before)
+print(own_memory() - before)
 """
 
 
