@@ -118,9 +118,11 @@ def test_threads_of_a_consumer_have_one_heap(tmp_path: Path) -> None:
 
 
 ENDED = f"""{OWN_MEMORY}
-import sys, threading
+import os, sys, threading
+from service.process_memory import SINGLE_THREAD, give_back, share_one_heap
+
+os.environ.update(SINGLE_THREAD)
 import pyarrow as pa
-from service.process_memory import give_back, share_one_heap
 
 if sys.argv[1] == "one":
     share_one_heap()
