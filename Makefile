@@ -1,6 +1,7 @@
 # The commands of this project. `make env` is all that the others need, and they call it themselves.
 #
-#   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
+#   make demo       see it work on real data, and serve the answers     make test      all checks, all tests but crashes
+#   make test-crashes   the tests that crash each part at each step     make test-random   all tests, in a random order
 #   make bench      benchmarks in a quarter of an hour, or ONLY=row     make lint      the checks alone
 #   make bench-full all benchmarks, some two hours
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
@@ -10,7 +11,7 @@
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 #   make dist       the wheel, and an archive for Spark's executors elsewhere
 
-.PHONY: env bench-full browser client test test-random test-versions lint types rules format picture pictures demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
+.PHONY: env bench-full browser client test test-crashes test-random test-versions lint types rules format picture pictures demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 # Where it is set, each process of tests would compile the tools of tests anew.
@@ -31,13 +32,16 @@ IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # Kernels are kept by what is in the code: no other clone, and no task of Spark, compiles what one of them has compiled.
 KERNELS = NUMBA_CACHE_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/subsetd" \
   NUMBA_CACHE_LOCATOR_CLASSES=spark_jobs.kernel_cache.ByContent
-# A proof of which `make test` runs a part, beside those in tests/endurance.
-WHOLE_ELSEWHERE = tests/spark/test_many_refresh_crash.py
+# Tests that crash a part at each of its steps, and the long proofs in short: minutes that a change seldom needs before
+# it is complete. The second has a whole form, too.
+CRASHES = tests/endurance tests/spark/test_many_refresh_crash.py tests/spark/test_bootstrap_crash.py \
+  tests/integration/test_postgres_feed_crash.py
+WHOLE = $(wordlist 1, 2, $(CRASHES))
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,11p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,12p'
 
 env: $(READY)
 
@@ -82,7 +86,10 @@ browser: env
 	$(BIN)/python -m tests.browser.chromium
 
 test: lint browser
-	$(KERNELS) $(BIN)/python -m pytest $(IN_PARALLEL)
+	$(KERNELS) $(BIN)/python -m pytest $(IN_PARALLEL) $(CRASHES:%=--ignore=%)
+
+test-crashes: env
+	$(KERNELS) $(BIN)/python -m pytest $(IN_PARALLEL) $(CRASHES)
 
 test-random: env browser
 	@echo "In the random order of SEED=$(SEED)"
@@ -118,7 +125,7 @@ $(BUCKETS): tests/s3/requirements.lock | $(READY)
 	@touch $@
 
 endurance: env $(BUCKETS)
-	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance $(WHOLE_ELSEWHERE) -ra $(if $(ONLY),-k $(ONLY))
+	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest $(WHOLE) -ra $(if $(ONLY),-k $(ONLY))
 
 # The wheel, and an archive of the environment for executors on other machines: docs/scale-out.md.
 dist: env

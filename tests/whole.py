@@ -1,4 +1,4 @@
-"""Own whether long proofs are to run in full: short in `make test`, whole in `make endurance`."""
+"""Own whether long proofs are to run in full: short in `make test-crashes`, whole in `make endurance`."""
 
 from __future__ import annotations
 

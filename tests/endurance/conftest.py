@@ -1,4 +1,4 @@
-"""Own how long the proofs run: short in `make test`, whole in `make endurance`, which ends with a table of figures."""
+"""Own how long the proofs run: short in `make test-crashes`, whole in `make endurance`, with a table of figures."""
 
 from __future__ import annotations
 
