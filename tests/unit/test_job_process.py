@@ -72,11 +72,11 @@ def test_only_the_end_of_what_was_said_is_kept_in_memory() -> None:
 
 
 def test_a_job_is_asked_to_end_and_may_say_how() -> None:
-    code = (
-        "import signal, sys, time\n"
-        "def end(*_):\n    print('ended', flush=True); sys.exit(7)\n"
+    code = (  # a signal may come within `print`, which then cannot be called again: what it writes is lost, or mixed
+        "import os, signal, sys, time\n"
+        "def end(*_):\n    os.write(1, b'ended\\n'); sys.exit(7)\n"
         "signal.signal(signal.SIGTERM, end)\n"
-        "print('ready', flush=True)\n"
+        "os.write(1, b'ready\\n')\n"
         "time.sleep(1000)"
     )
     with running(code) as job:
@@ -113,10 +113,10 @@ def test_a_job_before_the_users_eyes_is_told_secrets_and_gives_its_code() -> Non
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_ends_a_command_ends_its_job_which_is_waited_for(number: signal.Signals) -> None:
     job = (
-        "import signal, sys, time\n"
-        "def end(*_):\n    time.sleep(0.5); print('tidied up', flush=True); sys.exit(130)\n"
+        "import os, signal, sys, time\n"
+        "def end(*_):\n    time.sleep(0.5); os.write(1, b'tidied up\\n'); sys.exit(130)\n"
         "signal.signal(signal.SIGTERM, end)\n"
-        "print('ready', flush=True)\n"
+        "os.write(1, b'ready\\n')\n"
         "time.sleep(1000)"
     )
     command_line = [sys.executable, "-c", job]
