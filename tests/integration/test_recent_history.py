@@ -259,7 +259,8 @@ def dying_server(folder: Path, url: str, last_words: bytes = LAST_WORDS) -> thre
     dies = threading.Event()
 
     def pass_on(client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as server:
+        # Who asks may be gone before the server's answer to its farewell.
+        with client, socket.socket(socket.AF_UNIX) as server, suppress(ConnectionError):
             server.connect(f"{path}/.s.PGSQL.5432")
             while True:
                 ready, _, _ = select.select([client, server], [], [])
