@@ -60,7 +60,7 @@ left join lateral (
         select relid from pg_partition_tree(c.oid) where isleaf union select c.oid)) p on true
 where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't'
     and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'
-group by n.oid, n.nspname, c.oid, c.relname, c.relowner, c.relreplident order by 1, 2
+group by n.oid, n.nspname, c.oid, c.relname, c.relowner, c.relkind, c.relreplident order by 1, 2
 """
 
 SLOTS = """

@@ -27,9 +27,9 @@ create table s.bare (a int);
 """
 
 
-def test_keys_and_foreign_keys_are_those_of_the_catalog(database_url: str) -> None:
-    states.execute(database_url, SCHEMA)
-    with closing(SourceSnapshot(database_url)) as source:
+def test_keys_and_foreign_keys_are_those_of_the_catalog(followed_url: str) -> None:
+    states.execute(followed_url, SCHEMA)
+    with closing(SourceSnapshot(followed_url)) as source:
         found = {table.name: table.constraints for table in source.tables() if table.schema == "s"}
     assert found == {
         "country": Constraints((DeclaredKey(("code",), True), DeclaredKey(("name",), False))),

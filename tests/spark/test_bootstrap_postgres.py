@@ -16,12 +16,13 @@ from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options, open_source
 from tests.postgres import fresh_database
 from tests.spark.oracle import count_cells, query, read_state
+from tests.waiting import wait_for
 
 
 @pytest.fixture
-def source_url(postgres_server) -> Iterator[str]:
+def source_url(logical_server) -> Iterator[str]:
     """Give an empty database beside the state's."""
-    with fresh_database(postgres_server, "template0") as url:
+    with fresh_database(logical_server, "template0") as url:
         yield url
 
 
@@ -171,7 +172,7 @@ def test_keys_in_an_address_of_files_are_refused_unsaid(address: str) -> None:
 
 
 def test_a_table_that_may_not_be_read_is_named(
-    spark: SparkSession, database_url: str, source_url: str, postgres_server
+    spark: SparkSession, database_url: str, source_url: str, logical_server
 ) -> None:
     query(source_url, "CREATE TABLE t (id integer); CREATE TABLE closed (id integer); INSERT INTO closed VALUES (1)")
     query(source_url, "CREATE ROLE source_reader LOGIN; GRANT SELECT ON t TO source_reader")
@@ -207,12 +208,9 @@ def test_a_snapshot_whose_session_was_ended_is_told_of_the_source(source_url: st
     query(source_url, "CREATE TABLE t (id integer)")
     with closing(SourceSnapshot(source_url)) as snapshot:
         found = snapshot.tables()
-        query(
-            source_url,
-            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = %s",
-            READER_NAME,
-        )
+        sessions = "FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
+        query(source_url, f"SELECT pg_terminate_backend(pid) {sessions}", READER_NAME)
+        wait_for(lambda: not query(source_url, f"SELECT pid {sessions}", READER_NAME))
         for ask in (snapshot.tables, lambda: snapshot.require_unbroken(found)):
             with pytest.raises(SourceError, match=r"^The .* lost the snapshot: .*run the same command again"):
                 ask()
