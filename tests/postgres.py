@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqlalchemy import make_url
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from tests.in_memory import IN_MEMORY
-from tests.waiting import BOUND_MS
+from tests.waiting import wait_for
 
 TEMPLATE = "subsetd_template"
 _numbers = itertools.count(1)
@@ -132,5 +133,11 @@ def drop_slots(url: str) -> None:
         cursor.execute("select slot_name, active_pid from pg_replication_slots where database = current_database()")
         for slot, pid in cursor.fetchall():
             if pid is not None:
-                cursor.execute("select pg_terminate_backend(%s, %s)", (pid, BOUND_MS))
+                cursor.execute("select pg_terminate_backend(%s)", (pid,))
+                wait_for(partial(_is_let_go, cursor, slot))  # older servers than 14 do not wait themselves
             cursor.execute("select pg_drop_replication_slot(%s)", (slot,))
+
+
+def _is_let_go(cursor: Any, slot: str) -> bool:
+    cursor.execute("select from pg_replication_slots where slot_name = %s and active", (slot,))
+    return cursor.fetchone() is None
