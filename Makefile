@@ -32,11 +32,10 @@ IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # Kernels are kept by what is in the code: no other clone, and no task of Spark, compiles what one of them has compiled.
 KERNELS = NUMBA_CACHE_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/subsetd" \
   NUMBA_CACHE_LOCATOR_CLASSES=spark_jobs.kernel_cache.ByContent
-# Tests that crash a part at each of its steps, and the long proofs in short: minutes that a change seldom needs before
-# it is complete. The second has a whole form, too.
-CRASHES = tests/endurance tests/spark/test_many_refresh_crash.py tests/spark/test_bootstrap_crash.py \
-  tests/integration/test_postgres_feed_crash.py
-WHOLE = $(wordlist 1, 2, $(CRASHES))
+# Long proofs, which have a short form; with that, tests that crash a part at each of its steps: minutes that a change
+# seldom needs before it is complete.
+PROOFS = tests/endurance tests/spark/test_many_refresh_crash.py
+CRASHES = $(PROOFS) tests/spark/test_bootstrap_crash.py tests/integration/test_postgres_feed_crash.py
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 
@@ -125,7 +124,7 @@ $(BUCKETS): tests/s3/requirements.lock | $(READY)
 	@touch $@
 
 endurance: env $(BUCKETS)
-	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest $(WHOLE) -ra $(if $(ONLY),-k $(ONLY))
+	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest $(PROOFS) -ra $(if $(ONLY),-k $(ONLY))
 
 # The wheel, and an archive of the environment for executors on other machines: docs/scale-out.md.
 dist: env

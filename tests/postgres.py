@@ -134,7 +134,7 @@ def drop_slots(url: str) -> None:
         for slot, pid in cursor.fetchall():
             if pid is not None:
                 cursor.execute("select pg_terminate_backend(%s)", (pid,))
-                wait_for(partial(_is_let_go, cursor, slot))  # older servers than 14 do not wait themselves
+                wait_for(partial(_is_let_go, cursor, slot))  # servers wait themselves from Postgres 14 on
             cursor.execute("select pg_drop_replication_slot(%s)", (slot,))
 
 
