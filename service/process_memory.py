@@ -17,10 +17,11 @@ M_ARENA_MAX = -8
 M_MMAP_THRESHOLD = -3
 """Of mallopt(3): from which size on memory is mapped by itself, and so handed back as soon as it is freed."""
 
-MAPPED_BYTES = 128 << 10
-"""What glibc begins with. Unless it is set, glibc raises it to the largest that was freed, up to 32 MB.
+MAPPED_BYTES = 4 << 20
+"""Above what fetched records and the columns of a batch take: each batch needs them again, at the cost of their pages.
 
-Then large buffers of a moment (fetched records, columns of a batch) lie in the heap among what stays, and leave holes.
+Unless it is set, glibc raises its own 128 KiB to the largest that was freed, up to 32 MB: then what a state takes as it
+is loaded lies in the heap, too, among what stays, and leaves holes.
 """
 
 
@@ -29,7 +30,7 @@ def share_one_heap() -> None:
 
     Arrow's has one for each thread, and what ended ones had is handed back when it likes: 2 to 13 MB, up and down.
     A heap that a thread has made before this stays, and others come to use it: this is to be called before they begin.
-    Large buffers are kept out of the one heap.
+    Buffers larger than a batch's are kept out of the one heap.
     """
     import pyarrow as pa  # type: ignore[import-untyped]  # here, for who needs no more than the settings above
 

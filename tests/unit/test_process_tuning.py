@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from service import feed_wiring
+from service.process_memory import MAPPED_BYTES
 
 WAITS = 20_000
 OBJECTS = 50
@@ -161,8 +162,8 @@ bytes(30_000_000)  # freed at once: unless told, glibc has buffers up to this si
 before = own_memory()
 held = []
 buffers = []
-for _ in range(50):
-    buffers.append(b"x" * 1_000_000)
+for _ in range(10):
+    buffers.append(b"x" * 5_000_000)
     held.append(b"y" * 2_000)  # stays, behind a buffer of a moment
 del buffers
 print(own_memory() - before)
@@ -176,3 +177,30 @@ def test_large_buffers_of_a_moment_leave_no_holes_between_what_stays() -> None:
         kept[option] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert kept["one"] < 8_000_000, kept
     assert kept["each"] > 40_000_000, kept
+
+
+COLUMNS = """
+import resource, sys
+from service import process_memory
+
+process_memory.MAPPED_BYTES = int(sys.argv[1])
+process_memory.share_one_heap()
+columns = [bytes(2_000_000) for _ in range(5)]
+stays = b"y" * 100_000
+del columns
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(40):
+    columns = [b"x" * 2_000_000 for _ in range(5)]
+    del columns
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_columns_of_a_batch_take_the_pages_that_those_of_the_one_before_it_had() -> None:
+    """Ten megabytes are 2,500 pages, which the kernel would have to clear for each batch."""
+    faults = {}
+    for size in (MAPPED_BYTES, 128 << 10):
+        command = [sys.executable, "-c", COLUMNS, str(size)]
+        faults[size] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert faults[MAPPED_BYTES] < 5_000, faults
+    assert faults[128 << 10] > 90_000, faults
