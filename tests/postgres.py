@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,25 +29,24 @@ _administrators: dict[str, Any] = {}
 
 def administer(server: EmbeddedPostgres, statement: str) -> None:
     """Run one statement outside a transaction, as CREATE and DROP DATABASE want it."""
-    connection = _administrators.get(server.url)
-    if connection is not None:
-        try:
-            _run(connection, statement)
-            return
-        except (psycopg2.OperationalError, psycopg2.InterfaceError):
-            if not connection.closed:
-                raise  # it is not that the server was started anew since
-    connection = _administrators[server.url] = psycopg2.connect(server.url)
-    connection.autocommit = True
-    _run(connection, statement)
+    _run(_administrator(server), statement)
 
 
 def server_version(server: EmbeddedPostgres) -> int:
     """Give a server's version as libpq has it: 150004 is 15.4."""
-    if server.url not in _administrators:
-        administer(server, "select")
-    version: int = _administrators[server.url].server_version
+    version: int = _administrator(server).server_version
     return version
+
+
+def _administrator(server: EmbeddedPostgres) -> Any:
+    """Give a connection that answers: the one from before is lost where the server was started anew since."""
+    if (connection := _administrators.get(server.url)) is not None:
+        with suppress(psycopg2.Error):
+            _run(connection, "select")
+            return connection
+    connection = _administrators[server.url] = psycopg2.connect(server.url)
+    connection.autocommit = True
+    return connection
 
 
 def _run(connection: Any, statement: str) -> None:
