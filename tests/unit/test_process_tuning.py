@@ -197,10 +197,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def test_columns_of_a_batch_take_the_pages_that_those_of_the_one_before_it_had() -> None:
-    """Ten megabytes are 2,500 pages, which the kernel would have to clear for each batch."""
+    """The kernel would have to clear all of them for each batch."""
     faults = {}
     for size in (MAPPED_BYTES, 128 << 10):
         command = [sys.executable, "-c", COLUMNS, str(size)]
         faults[size] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert faults[MAPPED_BYTES] < 5_000, faults
-    assert faults[128 << 10] > 90_000, faults
+    assert faults[MAPPED_BYTES] * 10 < faults[128 << 10], faults  # 2,300 of 97,800 where a page is 4 KiB
