@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -17,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from service import __version__
 from service.command_help import command_of, explained
 from service.core.errors import RecordError, SubsetdError
-from service.process_memory import SINGLE_THREAD
+from service.library_settings import prepare
 from service.terminal import err
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -207,7 +206,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def main() -> None:
     """Run the command; an error that the user can mend is one message and its exit code, never a stack trace."""
-    os.environ.update(SINGLE_THREAD)  # noqa: TID251 - read by libraries as they are loaded, behind which `run` forks
+    prepare()
     try:
         command_of(app)()
     except SubsetdError as error:

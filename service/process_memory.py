@@ -5,12 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-SINGLE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
-"""Without these Arrow's second allocator and NumPy's linear algebra each begin a thread as they are imported.
-
-Who forks behind that must be the one thread of its process, and inherits the heap that a thread has made.
-"""
-
 M_ARENA_MAX = -8
 """Of mallopt(3): how many heaps the threads of a process have."""
 
@@ -32,7 +26,7 @@ def share_one_heap() -> None:
     A heap that a thread has made before this stays, and others come to use it: this is to be called before they begin.
     Buffers larger than a batch's are kept out of the one heap.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]  # here, for who needs no more than the settings above
+    import pyarrow as pa  # type: ignore[import-untyped]  # here, behind what it reads as it is loaded
 
     _call("mallopt", M_ARENA_MAX, 1)
     _call("mallopt", M_MMAP_THRESHOLD, MAPPED_BYTES)

@@ -8,7 +8,6 @@ ever for what another thread had locked.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import traceback
 from importlib import import_module
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from service.process_memory import SINGLE_THREAD
+from service.library_settings import prepare
 
 IMPORTED = ("pyspark.worker", "spark_jobs.tasks", "spark_jobs.many_tasks")
 """What workers find imported; what only some jobs need beside these they import themselves."""
@@ -25,7 +24,7 @@ IMPORTED = ("pyspark.worker", "spark_jobs.tasks", "spark_jobs.many_tasks")
 
 def main() -> None:
     """Import, then fork a worker whenever Spark asks for one."""
-    os.environ.update(SINGLE_THREAD)
+    prepare()
     sys.path[:] = without_zipped_copies(sys.path)
     for name in IMPORTED:
         import_module(name)

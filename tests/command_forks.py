@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import IO, Any
 
 import service
-from service.process_memory import SINGLE_THREAD
+from service.library_settings import prepare
 
 READ_AT_START = (
     "PYTHON",
@@ -35,6 +35,7 @@ READ_AT_START = (
     "LD_",
     "MALLOC_",
     "GLIBC_",
+    "NPY_",
     "NUMBA_",
     "TERM",
     "COLUMNS",
@@ -126,7 +127,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 def main() -> None:
     """Load, and fork; in a forked process go on as the command."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    os.environ.update(SINGLE_THREAD)
+    prepare()
     for module in pkgutil.walk_packages(service.__path__, "service."):
         import_module(module.name)
     threads = os.listdir("/proc/self/task")

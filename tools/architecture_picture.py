@@ -17,6 +17,7 @@ BESIDE = (
     "corpus_row_reader",
     "feed_options",
     "job_process",
+    "library_settings",
     "log",
     "observe",
     "process_memory",

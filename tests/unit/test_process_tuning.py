@@ -83,9 +83,10 @@ def test_what_the_c_library_has_free_is_handed_back() -> None:
 
 THREADS = """
 import ctypes, os, sys, threading
-from service.process_memory import SINGLE_THREAD, share_one_heap
+from service.library_settings import prepare
+from service.process_memory import share_one_heap
 
-os.environ.update(SINGLE_THREAD)
+prepare()
 import pyarrow as pa
 
 if sys.argv[2] == "one":
@@ -120,9 +121,10 @@ def test_threads_of_a_consumer_have_one_heap(tmp_path: Path) -> None:
 
 ENDED = f"""{OWN_MEMORY}
 import os, sys, threading
-from service.process_memory import SINGLE_THREAD, give_back, share_one_heap
+from service.library_settings import prepare
+from service.process_memory import give_back, share_one_heap
 
-os.environ.update(SINGLE_THREAD)
+prepare()
 import pyarrow as pa
 
 if sys.argv[1] == "one":
