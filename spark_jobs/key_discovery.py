@@ -34,7 +34,7 @@ from service.core.foreign_keys.ranking import Ranked, rank
 from service.core.foreign_keys.sides import Side
 from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH, Counted, FoundKeys, Share, confirm
 from service.core.model import AttributeName
-from service.core.records import UInt64s
+from service.core.records import UInt64s, distinct_of
 from service.store.database import connect, make_engine
 from service.store.generation import DRIVER_NAME, read_source
 from service.store.migrate import require_current
@@ -302,7 +302,7 @@ class _Discovery:
             for columns, hashes in result.items():
                 found[reading.splits[0].table, columns].append(hashes)
         return {
-            side: np.unique(np.concatenate([np.zeros(0, np.uint64), *found[place, columns]]))
+            side: distinct_of(np.concatenate([np.zeros(0, np.uint64), *found[place, columns]]))
             for place, local in by_table.items()
             for side, columns in local.items()
         }

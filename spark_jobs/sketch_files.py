@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from service.core.errors import NotFoundError, RecordError, SourceError, SubsetdError
-from service.core.records import UInt64s
+from service.core.records import UInt64s, distinct_of
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.core.sketches.comparable import Comparable
 from spark_jobs.command_line import add_form_options, add_reading_options, form_of, reading_options
@@ -51,7 +51,7 @@ class DistinctHashes:
 
     def all(self) -> UInt64s:
         """Give them ascending."""
-        self._known = np.unique(np.concatenate([self._known, *self._pending]))
+        self._known = distinct_of(np.concatenate([self._known, *self._pending]))
         self._pending, self._count = [], 0
         return self._known
 

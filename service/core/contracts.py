@@ -15,6 +15,7 @@ import numpy as np
 
 from service.core.clustering import Moves
 from service.core.overlap import Causes, Overlap
+from service.core.records import distinct_of
 
 
 class ContractKind(StrEnum):
@@ -81,7 +82,7 @@ class ContractWatch:
         """Give what became of the contracts by the moves of a batch, which the overlaps have in them."""
         if not self._watched or not len(moves.values):
             return []
-        touched = set(np.unique(np.concatenate([moves.old, moves.new])).tolist())
+        touched = set(distinct_of(np.concatenate([moves.old, moves.new])).tolist())
         causes = Causes(moves)
         found = []
         for contract_id, one in self._watched.items():

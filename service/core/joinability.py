@@ -22,7 +22,7 @@ import numpy as np
 from service.core.cell_index import CellIndex, Postings
 from service.core.compiled import kernel
 from service.core.posting_intersection import rows_with_keys
-from service.core.records import Int64s, UInt64s, starts_of
+from service.core.records import Int64s, UInt64s, distinct_of, starts_of
 from service.core.row_filters import RowFilter
 
 MOST_PAIRS = 1_000_000_000
@@ -227,7 +227,7 @@ def search(
     counts = index.counts(query.values)
     postings = int(counts.sum())
     if narrow:
-        of_all = int(index.counts(np.unique(query.keys)).sum())
+        of_all = int(index.counts(distinct_of(query.keys)).sum())
         narrow = of_all <= MOST_NARROWED
         postings = of_all if narrow else postings
     work = postings, int((counts * np.diff(query.starts)).sum())
@@ -303,7 +303,7 @@ def narrowed(index: JoinIndex, query: Query) -> tuple[Retrieved, Int64s]:
 
     No table has more keys than are given with it, int64[tables], and the tables with most of these come first.
     """
-    values = np.unique(query.keys)
+    values = distinct_of(query.keys)
     rows, tables, keys = rows_with_keys(query.keys, values, index.postings(values))
     every, of = np.unique(tables, return_inverse=True)
     _, first = np.unique(rows, return_index=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from service.core.compiled import kernel
 from service.core.foreign_keys.candidates import Candidate, Columns
-from service.core.records import Flags, UInt64s
+from service.core.records import Flags, UInt64s, distinct_of
 from service.core.sketches.hll import Hll
 from service.core.text_hashes import mixed
 
@@ -219,7 +219,7 @@ def _tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> dict[Col
 
 def distinct_tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> dict[Columns, UInt64s]:
     """Give the hashes of the distinct tuples of a share, ascending: SQL's MATCH SIMPLE, one with a NULL is none."""
-    return {columns: np.unique(found) for columns, found in _tuples(read, wanted, share).items()}
+    return {columns: distinct_of(found) for columns, found in _tuples(read, wanted, share).items()}
 
 
 @kernel

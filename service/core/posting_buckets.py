@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.compiled import kernel
-from service.core.records import Int64s, Keys, UInt64s, starts_of
+from service.core.records import Int64s, Keys, UInt64s, distinct_of, starts_of
 
 Bytes = NDArray[np.uint8]
 
@@ -107,10 +107,10 @@ def least_bits(keys: Keys) -> int:
 def smallest_halves(high: UInt64s) -> UInt64s:
     """Give the smallest first halves of keys, ascending and each once: at most SAMPLE of them."""
     if len(high) > 8 * SAMPLE:  # of so many distinct keys about 4 * SAMPLE are below this
-        few = np.unique(high[high < np.uint64(4 * SAMPLE * 2**64 // len(high))])
+        few = distinct_of(high[high < np.uint64(4 * SAMPLE * 2**64 // len(high))])
         if len(few) >= SAMPLE:
             return few[:SAMPLE]
-    return np.unique(high)[:SAMPLE]
+    return distinct_of(high)[:SAMPLE]
 
 
 def values_estimated(smallest: UInt64s) -> int:

@@ -33,6 +33,7 @@ from service.core.records import (
     NewRecords,
     Records,
     UInt64s,
+    distinct_of,
     starts_of,
 )
 from service.core.sketch_changes import SketchChanges
@@ -141,7 +142,7 @@ class ShardedClusters:
         """Give, by stored id, the clusters that changed since the last call."""
         parts = []
         for shard, (clusters, touched) in enumerate(zip(self._parts, self._touched, strict=True)):
-            ids = np.unique(np.concatenate([np.zeros(0, np.int64), *touched]))
+            ids = distinct_of(np.concatenate([np.zeros(0, np.int64), *touched]))
             is_live = clusters.has(ids)
             parts.append(of_shard(ClusterCounts.take(clusters, ids[is_live], ids[~is_live]), shard))
             touched.clear()

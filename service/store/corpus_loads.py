@@ -23,7 +23,7 @@ from sqlalchemy import text
 
 from service.core.errors import DamagedStateError, StateError
 from service.core.group_inds import Inds
-from service.core.records import Int32s
+from service.core.records import Int32s, distinct_of
 from service.store.backup import BACKUP_NAME
 from service.store.copy_stream import copy_blocks
 from service.store.corpora import CLAIM, corpus_of, refresh_of
@@ -278,7 +278,7 @@ class Load:
         self._require_own(cursor)
         old_columns = put_tables(cursor, self.corpus_id, self.generation, tables, gone_tables)
         if changed_columns is not None:
-            changed_columns = np.unique(np.concatenate((changed_columns, old_columns))).astype(np.int32)
+            changed_columns = distinct_of(np.concatenate((changed_columns, old_columns))).astype(np.int32)
         cursor.execute(f"SET LOCAL lock_timeout = '{LANDING_TIMEOUT}'")
         before = self._inds_before(cursor)
         appeared, went, attaching = put_inds(

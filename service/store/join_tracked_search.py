@@ -16,7 +16,7 @@ from service.core.errors import DamagedStateError, NotFoundError
 from service.core.join_layout import Layout
 from service.core.join_parts import CellRows, Part, RowsInMemory, TableInParts, distinct_keys
 from service.core.near_matches import Near
-from service.core.records import Int64s, Keys
+from service.core.records import Int64s, Keys, distinct_of
 from service.store.database import state_error
 from service.store.join_index import PostgresSegment, SegmentShape
 from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
@@ -136,7 +136,7 @@ class StoredPart(PostgresSegment):
 
     def row_keys(self, numbers: Int64s) -> Keys:
         """Fetch the row keys of rows."""
-        asked = np.unique(self.layout.blocks(numbers))
+        asked = distinct_of(self.layout.blocks(numbers))
         found = self._connection.execute(text(ROW_KEYS), self._of(asked.tolist())).all() if len(asked) else []
         keys = Keys.of(bytes(row.row_keys) for row in found)
         return keys.take(_places(numbers, asked, [len(row.row_keys) // 16 for row in found]))

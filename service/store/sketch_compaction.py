@@ -16,6 +16,7 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from service.core.errors import SketchError
+from service.core.records import distinct_of
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
@@ -101,7 +102,7 @@ def _fold_oldest(connection: Connection, most_bytes: int) -> list[str]:
     behind = int(np.searchsorted(np.cumsum([row.size for row in versions]), most_bytes, side="right"))
     until = versions[max(behind - 1, 0)].version
     log = read_changes(connection, 0, until)
-    touched = np.unique(np.concatenate([changes.attribute_ids for _, changes in log]))
+    touched = distinct_of(np.concatenate([changes.attribute_ids for _, changes in log]))
     told = [_fold(connection, attribute_id, until, log) for attribute_id in touched.tolist()]
     connection.execute(text("delete from sketch_change where version <= :until"), {"until": until})
     return [one for one in told if one is not None]

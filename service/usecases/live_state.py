@@ -25,7 +25,7 @@ from service.core.contracts import BoundContract, ContractTransition, ContractWa
 from service.core.histogram_changes import ValueSwitches
 from service.core.model import Attribute, AttributeCounters, BadRecord, Cause, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
-from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, find_keys, starts_of
+from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, distinct_of, find_keys, starts_of
 from service.core.shards import ShardedClusters, follow_moves, local_ids
 from service.core.shown_values import ShownValues
 from service.core.sketch_changes import SketchChanges
@@ -316,7 +316,7 @@ class LiveState:
             repeated.update(applied.repeated)
             touched += [applied.clusters, applied.dropped]
         # A cluster's id that was given back may serve another already: what counts is how it stands at the end.
-        clusters = np.unique(np.concatenate(touched)) if touched else np.zeros(0, np.int64)
+        clusters = distinct_of(np.concatenate(touched)) if touched else np.zeros(0, np.int64)
         is_live = self.clusters.has(clusters)
         whole = Applied(
             NewRecords.none(),
@@ -447,7 +447,7 @@ def accesses_of(deltas: Deltas, applied: Applied) -> Accesses:
     that leaves a cluster has the values of that cluster counted.
     """
     moves, written = applied.moves, len(applied.records.cluster_id)
-    taken = len(np.unique(deltas.values()[deltas.differences < 0]))  # a value may have no difference at all
+    taken = len(distinct_of(deltas.values()[deltas.differences < 0]))  # a value may have no difference at all
     left = moves.values[np.diff(moves.old_starts) > 0].sum()
     return Accesses(deltas.size, 0, written, deltas.size + written + taken + int(left))
 
