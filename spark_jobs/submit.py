@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from service.library_settings import prepare
+
 JOBS = {
     "audit": "audit",
     "backfill": "backfill",
@@ -31,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("job", choices=JOBS, help="the job")
     job = parser.parse_args(given[:1]).job
+    if "numpy" not in sys.modules:  # else it is too late, and the settings would be those of its children alone
+        prepare()
     # Imported by its name, not run as the main module, so that executors find its classes by that name, too.
     code: int = import_module(f"spark_jobs.{JOBS[job]}").main(given[1:])
     return code

@@ -83,6 +83,26 @@ def test_numpy_takes_no_avx_512_on_zen_4_and_what_the_machine_has_elsewhere(tmp_
     assert features_found(tmp_path, INTEL) == json.loads(own.stdout)["found"]
 
 
+SUBMITTED = """
+import json
+import os
+import sys
+from spark_jobs.submit import main
+
+try:
+    main(["audit", "--help"])
+finally:
+    assert "numpy" in sys.modules
+    print(json.dumps(dict(os.environ)), file=sys.stderr)
+"""
+
+
+def test_a_driver_that_spark_submit_begins_is_told_before_it_loads_numpy() -> None:
+    plain = {name: value for name, value in os.environ.items() if name not in library_settings.SINGLE_THREAD}
+    said = subprocess.run([sys.executable, "-c", SUBMITTED], env=plain, check=True, capture_output=True, text=True)
+    assert json.loads(said.stderr).items() >= library_settings.SINGLE_THREAD.items()
+
+
 @pytest.fixture
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is set here be as it was behind the test."""
