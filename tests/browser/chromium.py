@@ -63,6 +63,7 @@ def install_chromium(
             run(command)
     except subprocess.CalledProcessError as error:
         raise NoBrowserError(f"{' '.join(error.cmd)} failed. {WAY_OUT}") from error
+    require_chromium(environment)  # now, and not in ninety tests: it may be outside of this PATH
 
 
 if __name__ == "__main__":

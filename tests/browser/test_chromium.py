@@ -34,15 +34,22 @@ def test_what_is_named_and_no_program_is_refused(tmp_path: Path, name: str) -> N
 
 def test_root_has_it_installed_once(tmp_path: Path) -> None:
     program(tmp_path, "apt-get")
-    commands: list[list[str]] = []
-    chromium.install_chromium({"PATH": str(tmp_path)}, is_root=True, run=commands.append)
-    assert [" ".join(one[len(chromium.APT) :]) for one in commands] == [
-        "update",
-        "install -y --no-install-recommends chromium",
-    ]
-    program(tmp_path, "chromium")
-    chromium.install_chromium({"PATH": str(tmp_path)}, is_root=True, run=commands.append)
-    assert len(commands) == 2
+    commands: list[str] = []
+
+    def run(command: list[str]) -> None:
+        commands.append(" ".join(command[len(chromium.APT) :]))
+        if "install" in command:
+            program(tmp_path, "chromium")
+
+    for _ in range(2):
+        chromium.install_chromium({"PATH": str(tmp_path)}, is_root=True, run=run)
+    assert commands == ["update", "install -y --no-install-recommends chromium"]
+
+
+def test_what_was_installed_outside_of_the_path_is_told_at_once(tmp_path: Path) -> None:
+    program(tmp_path, "apt-get")
+    with pytest.raises(chromium.NoBrowserError, match=chromium.VARIABLE):
+        chromium.install_chromium({"PATH": str(tmp_path)}, is_root=True, run=lambda _: None)
 
 
 @pytest.mark.parametrize(("is_root", "has_apt"), [(False, True), (True, False)])

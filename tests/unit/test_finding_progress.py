@@ -12,14 +12,20 @@ from service.core.errors import ConflictError
 from service.usecases.finding_progress import Stage, told
 
 
-def test_a_terminal_shows_stage_and_share_and_a_file_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for is_terminal in (True, False):
-        written = io.StringIO()
-        monkeypatch.setattr(foreign_key_commands, "err", Console(file=written, force_terminal=is_terminal, width=80))
-        with foreign_key_commands._shown() as telling:
-            telling(Stage.RANDOMNESS, 1200, 4000)
-        assert ("randomness 1,200 of 4,000" in written.getvalue()) == is_terminal
-        assert is_terminal or not written.getvalue()
+@pytest.mark.parametrize(
+    ("is_terminal", "kind", "shows"), [(True, "xterm", True), (True, "dumb", False), (False, "xterm", False)]
+)
+def test_a_terminal_shows_stage_and_share_and_a_file_nothing(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str, shows: bool
+) -> None:
+    """A dumb terminal cannot go back to the line's beginning, and is spared a line for each step."""
+    monkeypatch.setenv("TERM", kind)
+    written = io.StringIO()
+    monkeypatch.setattr(foreign_key_commands, "err", Console(file=written, force_terminal=is_terminal, width=80))
+    with foreign_key_commands._shown() as telling:
+        telling(Stage.RANDOMNESS, 1200, 4000)
+    assert ("randomness 1,200 of 4,000" in written.getvalue()) is shows
+    assert bool(written.getvalue().strip()) is shows
 
 
 def test_each_is_told_before_it_is_done_until_somebody_ends_it() -> None:
