@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks import many_process
 from benchmarks.context import Context
 from benchmarks.corpora import copies, read_corpus
-from benchmarks.corpus_refreshes import MASTER, BenchmarkedCorpus, options_for, write_copies
+from benchmarks.corpus_refreshes import MASTER, BenchmarkedCorpus, options_for, refresh_compiled, write_copies
 from benchmarks.data_sets import unpack
 from benchmarks.results_file import Result
 from benchmarks.state import server
@@ -57,8 +57,7 @@ def _refresh(context: Context, filters: str, name: str, reference: dict[str, flo
     folder = write_copies(unpacked(context.work) / "tables", LARGEST, context.work / f"webtables-x{LARGEST}")
     with server(context) as postgres:
         corpus = BenchmarkedCorpus(context, postgres, f"many_webtables_{filters}")
-        corpus.add(folder, *options_for(filters))
-        one = corpus.refresh()
+        one = refresh_compiled(corpus, folder, *options_for(filters))
         postgres.drop(corpus.name)
     results = [
         Result(f"{name}: INDs, a refresh", one.report["inds"], "", BASELINE, reference["inds"], "ratio = 1"),
