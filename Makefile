@@ -1,7 +1,7 @@
 # The commands of this project. `make env` is all that the others need, and they call it themselves.
 #
 #   make demo       see it work on real data, and serve the answers     make test      all checks, all tests but crashes
-#   make test-crashes   the tests that crash each part at each step     make test-random   all tests, in a random order
+#   make test-crashes   the tests that crash parts at each step        make test-random   all tests, in a random order
 #   make bench      benchmarks in a quarter of an hour, or ONLY=row     make lint      the checks alone
 #   make bench-full all benchmarks, some two hours
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
@@ -32,10 +32,10 @@ IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # Kernels are kept by what is in the code: no other clone, and no task of Spark, compiles what one of them has compiled.
 KERNELS = NUMBA_CACHE_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/subsetd" \
   NUMBA_CACHE_LOCATOR_CLASSES=spark_jobs.kernel_cache.ByContent
-# Long proofs, which have a short form; with that, tests that crash a part at each of its steps: minutes that a change
-# seldom needs before it is complete.
+# Long proofs, which have a short form; with that, tests that crash a part, at each of its steps or under load, or let it
+# be away: minutes that a change seldom needs before it is complete.
 PROOFS = tests/endurance tests/spark/test_many_refresh_crash.py
-CRASHES = $(PROOFS) tests/spark/test_bootstrap_crash.py tests/integration/test_postgres_feed_crash.py
+CRASHES = tests/endurance tests/integration/test_shards_away.py $(wildcard tests/*/test_*_crash.py)
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -26,7 +25,7 @@ from service.store import migrate
 from service.store.tables import SCHEMA_REVISION
 from tests import states
 from tests.asking import http_client
-from tests.following import COLUMNS, Stream, random_changes
+from tests.following import COLUMNS, Stream
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for, wait_for_end
 
@@ -445,20 +444,6 @@ def consumers(run: psutil.Process) -> list[psutil.Process]:
             if child.cmdline() == run.cmdline():
                 found.append(child)
     return found if len(found) == 1 else []
-
-
-def test_consume_killed_again_and_again_loses_nothing(stream: Stream, database_url: str) -> None:
-    random_changes(stream, random.Random(7), 300)
-    environment = {**os.environ, "SUBSETD_BATCH_RECORDS": "3"}
-    command = [sys.executable, "-m", "service.cli", "consume", "--feed", f"file:{stream.path}", "--until-end"]
-    for _ in range(4):
-        before = version(database_url)
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        wait_for(lambda seen=before, of=process: version(database_url) > seen + 2 or of.poll() is not None)
-        process.kill()
-        process.wait()
-    subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=120)
-    assert states.read(database_url) == states.expected(stream.tables)
 
 
 def version(url: str) -> int:

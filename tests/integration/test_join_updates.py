@@ -20,7 +20,7 @@ from service.core.errors import StateError
 from service.core.join_layout import Layout
 from service.store import join_merge
 from service.store.database import connect
-from service.store.join_loads import BUILD_NAME, NewIndex, SegmentLoad, building, stored_segments
+from service.store.join_loads import BUILD_NAME, NewIndex, building, stored_segments
 from service.store.join_merge import merge_segments
 from spark_jobs import join_build
 from tests import states
@@ -377,7 +377,7 @@ def test_a_refresh_whose_index_fails_leaves_what_is_served(lake: Lake, monkeypat
     with building(lake.url, lake.corpora.named(lake.name).corpus_id), pytest.raises(StateError, match="is being built"):
         lake.refresh(no_spark)
     states.execute(lake.url, "update corpus_refresh set state = 'failed' where state = 'running'")
-    with mock.patch.object(NewIndex, "put", _dying(NewIndex.put, after=True)), pytest.raises(StateError, match="died"):
+    with mock.patch.object(NewIndex, "put", dying(NewIndex.put, after=True)), pytest.raises(StateError, match="died"):
         lake.refresh(no_spark)
     assert lake.corpora.named(lake.name).generation == 1
     assert told(ask(lake.url, lake.name, [("2",)], 9)) == [("a", (0,), 1)]
@@ -386,42 +386,7 @@ def test_a_refresh_whose_index_fails_leaves_what_is_served(lake: Lake, monkeypat
     assert told(ask(lake.url, lake.name, [("3",)], 9)) == [("a", (0,), 1)]
 
 
-STEPS: dict[str, tuple[type | Any, str]] = {
-    "reading": (join_build, "make_plan"),
-    "a segment is made": (SegmentLoad, "copy_buckets"),
-    "buckets are written": (SegmentLoad, "copy_rows"),
-    "a segment is written": (join_build, "_report"),
-    "merging": (join_merge, "code_range"),
-    "merged buckets": (join_merge._Merge, "blocks"),
-    "merged": (NewIndex, "land"),
-    "landing": (join_build.NewIndex, "land"),
-}
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_what_dies_at_any_step_leaves_what_is_served_and_a_second_try_succeeds(lake: Lake, step: str) -> None:
-    tables: Tables = {f"t{n}.csv": [["a", str(n)], ["b", "c"]] for n in range(4)}
-    write(lake, tables)
-    lake.refresh(no_spark)
-    index(lake)
-    before = told(ask(lake.url, lake.name, [("a", "b")], 9))
-    tables = {"t3.csv": tables["t3.csv"], "t4.csv": [["new", "a"], ["b", "b"]]}
-    write(lake, tables)
-    lake.refresh(no_spark)
-    owner, name = STEPS[step]
-    real = getattr(owner, name)
-    with mock.patch.object(owner, name, _dying(real, after=step == "landing")), pytest.raises(StateError, match="died"):
-        index(lake)
-    assert told(ask(lake.url, lake.name, [("a", "b")], 9)) == before
-    assert index(lake).items() >= {"segments": 1, "tables": 2, "merged": True}.items()
-    answers_as_in_memory(lake, tables, Random(1))
-    for table in ("join_bucket", "join_rows", "join_table"):
-        orphans = f"select count(*) from {table} where segment_id <> all (select unnest(segment_ids) from join_index)"
-        assert states.query(lake.url, orphans) == [(0,)]
-    assert states.query(lake.url, "select count(*) from join_segment, join_task") == [(0,)]
-
-
-def _dying(real: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+def dying(real: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
     def died(*arguments: Any, **named: Any) -> Any:
         if after:
             real(*arguments, **named)

@@ -1,4 +1,4 @@
-"""Hold the feed from Kafka to a real broker: positions, transactions, retention, and a broker that goes and comes."""
+"""Hold the feed from Kafka to a real broker: positions, transactions, retention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_sockets import CLOSING
 from service.usecases.bounded_feed import BoundedFeed
-from tests.broker import KafkaBroker
 from tests.cluster import LARGE, Cluster
 from tests.ports import free_ports
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -367,30 +366,3 @@ def test_a_leader_that_does_not_say_what_it_has_is_not_waited_for(
     monkeypatch.undo()
     assert waited_for == []
     assert feed.positions() == {(topic, 0): 3, (topic, 1): 0}
-
-
-# A broker that goes and comes
-
-
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_broker_that_goes_and_comes_loses_nothing(
-    broker: KafkaBroker, cluster: Cluster, follow: Callable[..., KafkaFeed], end: str
-) -> None:
-    topic = cluster.topic()
-    cluster.send(topic, numbered(10))
-    feed = follow(topic, group_id="hinted")
-    records = to_the_end(feed)
-    getattr(broker, end)()
-    try:
-        records += poll_until(feed, lambda _: feed.disconnected)
-        assert feed.lag() is None, "nobody knows what waits"
-        assert feed.poll(1000, 1_000_000, 0.1) == []
-        feed.committed(feed.positions())
-        assert feed.positions() == {(topic, 0): 10}
-    finally:
-        broker.start()
-    records += poll_until(feed, lambda _: not feed.disconnected)
-    cluster.send(topic, numbered(10, 10))
-    records += poll_until(feed, lambda more: len(more) == 10)
-    assert values(records) == numbered(20)
-    assert not feed.disconnected

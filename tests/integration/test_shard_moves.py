@@ -25,9 +25,9 @@ from tests.following import Stream, consume, random_changes
 from tests.integration.test_shard_servers import (
     OF,
     WAITS,
+    KilledError,
     _die,
     _die_behind,
-    _KilledError,
     require_true,
     spread_stream,
     stream,
@@ -158,12 +158,12 @@ def test_a_move_that_died_can_be_begun_again(
     """From one shard, whose state no server had heard of before; and back to one, which the server never heard."""
     with monkeypatch.context() as patching:
         patching.setattr(shard_moving.ShardMove, "commit", _commit_elsewhere_and_die)
-        with pytest.raises(_KilledError):
+        with pytest.raises(KilledError):
             spread(database_url, OF, east=(east_url, [1]))
     spread(database_url, OF, east=(east_url, [1]))
     with monkeypatch.context() as patching:
         patching.setattr(shard_moving, "drop_if_unread", _die)
-        with pytest.raises(_KilledError):
+        with pytest.raises(KilledError):
             spread(database_url, 1)
     assert states.query(east_url, "select shard from shard") == [(1,)]
     random_changes(stream, random.Random(1), 20)
@@ -274,7 +274,7 @@ def test_a_move_that_dies_has_moved_nothing(
             patching.setattr(shard_moving.ShardMove, "commit", _commit_elsewhere_and_die)
         else:
             patching.setattr(shard_moving.ShardMove, "_send", _die_behind(shard_moving.ShardMove._send))
-        with pytest.raises(_KilledError):
+        with pytest.raises(KilledError):
             spread(database_url, OF, east=(east_url, [0, 1]))
     assert [one.server for one in read_shards(database_url)] == [None, "east", "west"]
     if point == "commit":
@@ -288,4 +288,4 @@ def test_a_move_that_dies_has_moved_nothing(
 def _commit_elsewhere_and_die(move: shard_moving.ShardMove, _: object) -> None:
     for other in move._connections.values():
         other.commit()
-    raise _KilledError
+    raise KilledError

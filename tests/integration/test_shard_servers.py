@@ -1,12 +1,11 @@
-"""Shards on several Postgres servers: the answers of one, whoever dies and when, and what is no map of a state."""
+"""Shards on several Postgres servers: the answers of one, whoever dies, and what is no map of a state."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from service.store.database import make_engine
 from service.store.doctor_facts import read_operation
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
-from service.store.shard_servers import ShardServer, read_map, servers_away, servers_reached
+from service.store.shard_servers import read_map, servers_away, servers_reached
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.terminal import DocumentFormat, Format
@@ -129,80 +128,11 @@ def test_a_server_that_is_killed_is_waited_for(
     require_true(database_url, spread_stream)
 
 
-class _KilledError(Exception):
+class KilledError(Exception):
     pass
 
 
-class Dying:
-    """Stand before a server's connection, and die in front of its n-th statement or commit, or behind it."""
-
-    def __init__(self, connection: Any, step: int) -> None:
-        self._connection = connection
-        self._left = step
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._connection, name)
-        return self._counted(found) if name in ("execute", "copy_expert", "commit") else found
-
-    def __enter__(self) -> Dying:
-        self._connection.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._connection.__exit__(*error)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._connection)
-
-    def cursor(self) -> Any:
-        cursor = Dying(self._connection.cursor(), 0)
-        cursor._count = self._count  # type: ignore[method-assign]
-        return cursor
-
-    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            self._count()
-            done = function(*given)
-            self._count()
-            return done
-
-        return call
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise _KilledError
-
-
-def dying(step: int) -> Callable[[Any, Any, ShardServer], None]:
-    return lambda at_home, other, server: shards_settle(at_home, Dying(other, step), server)
-
-
 shards_settle = shards.settle
-
-
-@pytest.mark.parametrize("way", ["one process", "tasks"])
-def test_a_crash_at_any_statement_at_a_server_is_as_if_it_had_not_been(
-    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """It dies behind the state's commit, or undoing what the state never heard of: whoever comes next goes on."""
-    rng = random.Random(6)
-    for step in itertools.count(1):
-        random_changes(spread_stream, rng, 12)
-        if way == "tasks":
-            with Driver(database_url, spread_stream) as driver:
-                driver.read(12)
-                driver.apply()
-        try:
-            with monkeypatch.context() as patching:
-                patching.setattr(shards if way == "tasks" else shard_writing, "settle", dying(step))
-                consume(database_url, spread_stream)
-            break
-        except _KilledError:
-            consume(database_url, spread_stream)
-            assert all(finding.holds for finding in findings(database_url)), step
-    assert step > 12, "there were statements to die at"
-    require_true(database_url, spread_stream)
 
 
 def test_what_a_server_does_not_have_yet_is_not_answered(
@@ -211,7 +141,7 @@ def test_what_a_server_does_not_have_yet_is_not_answered(
     random_changes(spread_stream, random.Random(6), 25)
     with monkeypatch.context() as patching:
         patching.setattr(shard_writing, "settle", _die)
-        with pytest.raises(_KilledError):
+        with pytest.raises(KilledError):
             consume(database_url, spread_stream)
     (version,) = states.query(database_url, "select max(version) from state_version")
     with pytest.raises(StateError, match=r"server 'east' \(shard 1\) has versions .* following ended between"):
@@ -246,13 +176,13 @@ def test_what_is_committed_is_not_told_to_be_tried_again(
 
 
 def _die(*_: object) -> None:
-    raise _KilledError
+    raise KilledError
 
 
 def _die_behind(function: Callable[..., object]) -> Callable[..., object]:
     def call(*given: object) -> None:
         function(*given)
-        raise _KilledError
+        raise KilledError
 
     return call
 

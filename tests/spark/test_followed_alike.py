@@ -16,12 +16,10 @@ from tests.following import MakeStream, Stream, shop_tables
 from tests.integration import test_causes, test_consumer
 from tests.integration.test_consumer import (
     test_a_batch_that_always_fails_is_given_up,
-    test_a_database_session_that_dies_in_mid_batch_is_replaced,
     test_a_delete_of_what_was_never_inserted_stops_the_feed_in_front_of_it,
     test_a_record_that_cannot_be_applied_stops_the_feed_in_front_of_it,
     test_a_second_consumer_is_refused_and_told_who_is_the_first,
     test_a_truncate_extracts_every_attribute_of_its_table,
-    test_an_idle_consumer_outlives_any_number_of_short_outages,
     test_an_insert_only_source_keeps_members_and_refuses_deletes,
     test_consuming_before_any_bootstrap_says_what_to_do,
     test_each_version_is_told_to_whoever_listens,
@@ -41,7 +39,6 @@ from tests.spark.topic_streams import SHARDS, make_stream, on_spark
 __all__ = [
     "make_stream",
     "test_a_batch_that_always_fails_is_given_up",
-    "test_a_database_session_that_dies_in_mid_batch_is_replaced",
     "test_a_delete_of_what_was_never_inserted_stops_the_feed_in_front_of_it",
     "test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag",
     "test_a_record_that_cannot_be_applied_stops_the_feed_in_front_of_it",
@@ -49,7 +46,6 @@ __all__ = [
     "test_a_topic_made_anew_while_it_is_followed_stops_the_feed",
     "test_a_tracked_composite_key_is_followed_over_topics_with_a_contract_on_it",
     "test_a_truncate_extracts_every_attribute_of_its_table",
-    "test_an_idle_consumer_outlives_any_number_of_short_outages",
     "test_an_insert_only_source_keeps_members_and_refuses_deletes",
     "test_consuming_before_any_bootstrap_says_what_to_do",
     "test_each_version_is_told_to_whoever_listens",
@@ -74,11 +70,6 @@ def test_any_history_in_any_batches_equals_recomputing(database_url: str, stream
 def test_the_position_is_that_of_the_change_among_many(database_url: str, make_stream: MakeStream) -> None:
     stream = test_causes.keyed(database_url, make_stream)
     test_causes.test_the_position_is_that_of_the_change_among_many(database_url, stream)
-
-
-def test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(database_url: str, stream: Stream) -> None:
-    """All shards have the batch by then."""
-    test_consumer.test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(database_url, stream, "merge", 3)
 
 
 class ShardedShop(Shop):
