@@ -21,6 +21,7 @@ from tests.spark.test_many_lakes import require_all, served, web_tables
 from tests.waiting import wait_for
 
 CLUSTER = "local-cluster[2,1,1024]"
+"""Two executors of their own, a core and 1,024 MiB each."""
 
 
 def executors(process: subprocess.Popen[str]) -> list[int]:

@@ -17,6 +17,7 @@ from spark_jobs.session import local_session
 spark = local_session(1)
 java = spark.sparkContext._jvm.java.lang
 print(java.System.getProperty("mine"), java.System.getProperty("defaults"))
+print(spark.range(3).count())
 bean = java.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
 options = java.management.ManagementFactory.getPlatformMXBean(bean)
 for name in ("UseSerialGC", "UseParallelGC", "TieredStopAtLevel"):
@@ -37,6 +38,7 @@ def test_options_of_the_driver_s_java_are_kept(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "two words too",
+        "3",
         "UseSerialGC true",
         "UseParallelGC false",
         "TieredStopAtLevel 3",
