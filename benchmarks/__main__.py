@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pages.write(results_file.load(options.results))
         return 0
     console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=160)
+    WORK.mkdir(exist_ok=True)
     measured, failed = [], []
     for row in [options.only] if options.only else SHORT if options.short else list(ROWS):
         module = module_of(row)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -23,35 +25,52 @@ TEMPLATE = "subsetd_template"
 _numbers = itertools.count(1)
 
 
-_administrators: dict[str, Any] = {}
-"""Connections to servers, by their addresses, over which databases are made and dropped."""
-
-
 def administer(server: EmbeddedPostgres, statement: str) -> None:
     """Run one statement outside a transaction, as CREATE and DROP DATABASE want it."""
-    _run(_administrator(server), statement)
+    _run(kept_connection(server.url), statement)
 
 
 def server_version(server: EmbeddedPostgres) -> int:
     """Give a server's version as libpq has it: 150004 is 15.4."""
-    version: int = _administrator(server).server_version
+    version: int = kept_connection(server.url).server_version
     return version
-
-
-def _administrator(server: EmbeddedPostgres) -> Any:
-    """Give a connection that answers: the one from before is lost where the server was started anew since."""
-    if (connection := _administrators.get(server.url)) is not None:
-        with suppress(psycopg2.Error):
-            _run(connection, "select")
-            return connection
-    connection = _administrators[server.url] = psycopg2.connect(server.url)
-    connection.autocommit = True
-    return connection
 
 
 def _run(connection: Any, statement: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement)
+
+
+class _Kept(threading.local):
+    """Hold the connections of one thread by process and address: a child must not use, nor close, its parent's."""
+
+    def __init__(self) -> None:
+        self.connections: dict[tuple[int, str], Any] = {}
+
+
+_kept = _Kept()
+
+
+def kept_connection(url: str) -> Any:
+    """Give this thread's connection to a database, which commits each statement.
+
+    A connection of its own for each question costs the server more than the question.
+    """
+    here = (os.getpid(), url)
+    if (connection := _kept.connections.get(here)) is not None:
+        with suppress(psycopg2.Error):
+            _run(connection, "select")
+            return connection
+    connection = _kept.connections[here] = psycopg2.connect(url)
+    connection.autocommit = True
+    return connection
+
+
+def let_go(url: str) -> None:
+    """Close this thread's connection to a database: it is in the way of whoever wants that one alone."""
+    connection = _kept.connections.pop((os.getpid(), url), None)
+    if connection is not None:
+        connection.close()
 
 
 def name_of(url: str) -> str:
@@ -68,10 +87,12 @@ def fresh_database(server: EmbeddedPostgres, template: str) -> Iterator[str]:
     """
     name = f"test_{next(_numbers)}"
     by_files = "strategy file_copy" if server_version(server) >= 15_00_00 else ""
+    let_go(server.url_of(template))
     administer(server, f"create database {name} template {template} {by_files}")
     try:
         yield server.url_of(name)
     finally:
+        let_go(server.url_of(name))
         administer(server, f"drop database {name} with (force)")
 
 

@@ -50,10 +50,8 @@ def shop(followed_url: str, database_url: str) -> str:
 
 def run(url: str, *statements: str) -> None:
     """Run statements at the source, each in a transaction of its own."""
-    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
-        for statement in statements:
-            cursor.execute(statement)
+    for statement in statements:
+        states.execute(url, statement)
 
 
 def read_tables(url: str, snapshot: str | None = None) -> states.Tables:

@@ -21,6 +21,7 @@ from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
 from service.store.shard_dealing import deal as deal_out
 from service.store.sketch_reading import read_sketches
+from tests.postgres import kept_connection
 
 SKETCH_FORM = (3, 4, 2)
 """Buckets (2^3), smallest hashes and spares: so few that small tables have sketches that overflow and run short."""
@@ -256,12 +257,12 @@ def rows(cursor: Any, query: str) -> list[tuple[Any, ...]]:
 
 
 def query(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run one query on a connection of its own."""
-    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+    """Run one query."""
+    with kept_connection(url).cursor() as cursor:
         return rows(cursor, statement)
 
 
 def execute(url: str, statement: str) -> None:
-    """Run one statement that returns nothing."""
-    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+    """Run one statement that returns nothing, and commit it."""
+    with kept_connection(url).cursor() as cursor:
         cursor.execute(statement)

@@ -416,15 +416,20 @@ def programs() -> Path:
 def _server_user() -> pwd.struct_passwd:
     with suppress(KeyError):
         return pwd.getpwnam(SERVER_USER)
-    made = subprocess.run(
-        ["useradd", "--system", "--no-create-home", SERVER_USER], check=False, capture_output=True, text=True
-    )
+    # Who became root by `su` alone has the PATH of a user, in which there is no sbin.
+    useradd = shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin")
+    fault = "there is no useradd"
+    if useradd is not None:
+        made = subprocess.run(
+            [useradd, "--system", "--no-create-home", SERVER_USER], check=False, capture_output=True, text=True
+        )
+        fault = made.stderr.strip()
     try:
         return pwd.getpwnam(SERVER_USER)
     except KeyError:
         raise StateError(
             f"Postgres does not run as root, and the system user {SERVER_USER} could not be made "
-            f"({made.stderr.strip()}): run subsetd as another user, or set SUBSETD_DATABASE_URL to a Postgres"
+            f"({fault}): run subsetd as another user, or set SUBSETD_DATABASE_URL to a Postgres"
         ) from None
 
 

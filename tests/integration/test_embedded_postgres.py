@@ -17,6 +17,7 @@ import psycopg2
 import pytest
 
 from service.core.errors import StateError
+from service.store import embedded
 from service.store.embedded import EmbeddedPostgres
 from tests.ports import free_ports
 
@@ -289,6 +290,17 @@ def test_a_disk_that_fills_up_at_the_start_is_told_as_such(folder: Path, monkeyp
 
     monkeypatch.setattr(EmbeddedPostgres, "_make_cluster", full)
     with pytest.raises(StateError, match=r"cannot be written \(.*unfinished: No space left.*make room"):
+        EmbeddedPostgres(folder).start()
+
+
+def test_a_root_whose_path_has_no_sbin_makes_the_user_of_the_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is behind `su` alone; here the user's name is one that is refused, so that no user is left behind."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(embedded, "SERVER_USER", "no name")
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(StateError, match=r"user no name could not be made \(useradd: .*no name.*as another user"):
         EmbeddedPostgres(folder).start()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from tests import states
+from tests.postgres import kept_connection
 
 Column = Sequence[str | None]
 
@@ -79,13 +80,9 @@ def read_state(url: str) -> Expected:
 
 def query(url: str, statement: str, *parameters: object) -> list[tuple]:
     """Run one statement in a transaction of its own and return its rows, if it has any."""
-    connection = psycopg2.connect(url)
-    try:
-        with connection, connection.cursor() as cursor:
-            cursor.execute(statement, parameters or None)
-            return [] if cursor.description is None else cursor.fetchall()
-    finally:
-        connection.close()
+    with kept_connection(url).cursor() as cursor:
+        cursor.execute(statement, parameters or None)
+        return [] if cursor.description is None else cursor.fetchall()
 
 
 def write_csv(path, header: Sequence[str], rows: Iterable[Sequence[str | None]], newline: str = "\r\n") -> None:

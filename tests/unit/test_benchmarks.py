@@ -110,6 +110,17 @@ def test_the_command_keeps_what_it_measured(fake_row: SimpleNamespace, tmp_path:
     ]
 
 
+def test_a_row_finds_its_work_folder_in_a_new_clone_too(
+    fake_row: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    work = tmp_path / "work"
+    monkeypatch.setattr(command, "WORK", work)
+    fake_row.run = lambda context: [Result("folders", context.work == work and work.is_dir(), "")]
+    path = tmp_path / "latest.json"
+    assert command.main(["--only", "freshness", "--results", str(path)]) == 0
+    assert [one["value"] for one in results_file.load(path)] == [True]
+
+
 def test_a_trial_in_another_size_is_shown_and_not_kept(fake_row: SimpleNamespace, tmp_path: Path):
     path = tmp_path / "latest.json"
     assert command.main(["--only", "freshness", "--size", "0.5", "--results", str(path)]) == 0
