@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-
-import psycopg2
 
 from service.core.row_key import row_key
 from tests import states
@@ -16,7 +13,7 @@ Rows = dict[str, list[str | None]]
 
 def keep(url: str, tables: Tables, keys: Mapping[str, Sequence[str]]) -> None:
     """Let the stored state of tables (`states.store`) keep the rows of those that have a key."""
-    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+    with states.transaction(url) as cursor:
         for table, columns in tables.columns.items():
             key = list(keys.get(table, ()))
             cursor.execute(

@@ -8,13 +8,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Engine, StaticPool, create_engine, make_url
 
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
@@ -27,12 +27,12 @@ _numbers = itertools.count(1)
 
 def administer(server: EmbeddedPostgres, statement: str) -> None:
     """Run one statement outside a transaction, as CREATE and DROP DATABASE want it."""
-    _run(kept_connection(server.url), statement)
+    _run(kept_connection(server.url).raw, statement)
 
 
 def server_version(server: EmbeddedPostgres) -> int:
     """Give a server's version as libpq has it: 150004 is 15.4."""
-    version: int = kept_connection(server.url).server_version
+    version: int = kept_connection(server.url).raw.server_version
     return version
 
 
@@ -45,32 +45,54 @@ class _Kept(threading.local):
     """Hold the connections of one thread by process and address: a child must not use, nor close, its parent's."""
 
     def __init__(self) -> None:
-        self.connections: dict[tuple[int, str], Any] = {}
+        self.connections: dict[tuple[int, str], KeptConnection] = {}
+
+
+class KeptConnection:
+    """A connection to a database that commits each statement, and an engine over it."""
+
+    def __init__(self, url: str) -> None:
+        self.raw: Any = psycopg2.connect(url)
+        self.raw.autocommit = True
+
+    @cached_property
+    def engine(self) -> Engine:
+        return create_engine("postgresql+psycopg2://", creator=lambda: self.raw, poolclass=StaticPool)
+
+    @contextmanager
+    def in_one_transaction(self) -> Iterator[None]:
+        """Commit no statement by itself meanwhile."""
+        self.raw.autocommit = False
+        try:
+            yield
+        finally:
+            if not self.raw.closed:
+                self.raw.rollback()
+                self.raw.autocommit = True
 
 
 _kept = _Kept()
 
 
-def kept_connection(url: str) -> Any:
-    """Give this thread's connection to a database, which commits each statement.
+def kept_connection(url: str) -> KeptConnection:
+    """Give this thread's connection to a database.
 
     A connection of its own for each question costs the server more than the question.
     """
     here = (os.getpid(), url)
-    if (connection := _kept.connections.get(here)) is not None:
+    if (kept := _kept.connections.get(here)) is not None:
         with suppress(psycopg2.Error):
-            _run(connection, "select")
-            return connection
-    connection = _kept.connections[here] = psycopg2.connect(url)
-    connection.autocommit = True
-    return connection
+            _run(kept.raw, "select")
+            return kept
+    kept = _kept.connections[here] = KeptConnection(url)
+    return kept
 
 
 def let_go(url: str) -> None:
     """Close this thread's connection to a database: it is in the way of whoever wants that one alone."""
-    connection = _kept.connections.pop((os.getpid(), url), None)
-    if connection is not None:
-        connection.close()
+    kept = _kept.connections.pop((os.getpid(), url), None)
+    if kept is not None:
+        kept.raw.close()
 
 
 def name_of(url: str) -> str:

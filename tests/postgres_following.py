@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-import psycopg2
 import pytest
 
 from service.core.canonical import cell_decoder, value_keys
@@ -25,6 +24,7 @@ from service.usecases.batches import BatchLimits, ErrorPolicy, Observer, Totals
 from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.following import Watch
+from tests.postgres import kept_connection
 
 NAME = "s"
 """Name of the source and of the one schema whose tables are followed."""
@@ -50,8 +50,9 @@ def shop(followed_url: str, database_url: str) -> str:
 
 def run(url: str, *statements: str) -> None:
     """Run statements at the source, each in a transaction of its own."""
-    for statement in statements:
-        states.execute(url, statement)
+    with kept_connection(url).raw.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def read_tables(url: str, snapshot: str | None = None) -> states.Tables:
@@ -81,7 +82,7 @@ def begin(state_url: str, source_url: str, *, replace: bool = False) -> None:
     with new_slot(address, [(t.schema, t.name) for t in found], replace=replace) as start:
         tables = read_tables(source_url, start.snapshot)
         states.store(state_url, tables)
-        with closing(psycopg2.connect(state_url)) as connection, connection, connection.cursor() as cursor:
+        with states.transaction(state_url) as cursor:
             for table in found:
                 cursor.executemany(
                     "update attribute set data_type = %s where table_name = %s and column_name = %s",

@@ -9,16 +9,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import psycopg2
 from sqlalchemy import Connection
 
 from service.core.sketches.column import ColumnSketch
-from service.store.database import make_engine
 from service.store.shard_dealing import deal as deal_out
 from service.store.sketch_reading import read_sketches
 from tests.postgres import kept_connection
@@ -127,7 +125,7 @@ def store(url: str, tables: Tables) -> None:
     """Write the state of tables as a bootstrap would have, as version 1, into an empty migrated database."""
     state = expected(tables)
     names = {f"s.{table}.{column}": i for i, (table, column) in enumerate(tables.names(), 1)}
-    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+    with transaction(url) as cursor:
         cursor.execute("create table gen_rec_g1_p000 partition of gen_rec for values from (minvalue) to (maxvalue)")
         cursor.execute(
             "insert into state_version (version, generation, kind, source_name) values (1, 1, 'bootstrap', 's')"
@@ -177,7 +175,7 @@ def store(url: str, tables: Tables) -> None:
 
 def deal(url: str, shards: int) -> None:
     """Deal a state out to so many shards."""
-    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+    with transaction(url) as cursor:
         deal_out(cursor, shards, lambda _: None)
 
 
@@ -221,14 +219,19 @@ def read(url: str) -> State:
 
 
 @contextmanager
+def transaction(url: str) -> Iterator[Any]:
+    """Give a cursor whose statements are committed together in the end."""
+    kept = kept_connection(url)
+    with kept.in_one_transaction(), kept.raw, kept.raw.cursor() as cursor:
+        yield cursor
+
+
+@contextmanager
 def one_version(url: str) -> Iterator[Connection]:
     """Open a transaction that sees one version."""
-    engine = make_engine(url, "test").execution_options(isolation_level="REPEATABLE READ")
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
+    kept = kept_connection(url)
+    with kept.in_one_transaction(), kept.engine.connect() as connection:
+        yield connection.execution_options(isolation_level="REPEATABLE READ")
 
 
 def check_sketches(connection: Connection, hashes: Mapping[int, set[int]]) -> None:
@@ -258,11 +261,11 @@ def rows(cursor: Any, query: str) -> list[tuple[Any, ...]]:
 
 def query(url: str, statement: str) -> list[tuple[Any, ...]]:
     """Run one query."""
-    with kept_connection(url).cursor() as cursor:
+    with transaction(url) as cursor:
         return rows(cursor, statement)
 
 
 def execute(url: str, statement: str) -> None:
     """Run one statement that returns nothing, and commit it."""
-    with kept_connection(url).cursor() as cursor:
+    with transaction(url) as cursor:
         cursor.execute(statement)

@@ -20,7 +20,8 @@ from tests.commands import Commands
 from tests.endurance.following import broken_invariants
 from tests.endurance.proxy import CuttingProxy
 from tests.following import Watch, random_changes
-from tests.integration.test_bad_input import consuming, crash_and_start, full_disk, make_stream, own_server
+from tests.integration.test_bad_input import consuming, full_disk, make_stream
+from tests.integration.test_database_crash import crash_and_start, own_server
 from tests.postgres import administer
 from tests.shop import Shop
 from tests.waiting import BOUND_SECONDS, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from service.store.embedded import EmbeddedPostgres
-from tests.integration.test_bad_input import crash_and_start
+from tests.integration.test_database_crash import crash_and_start
 from tests.postgres import administer
 
 

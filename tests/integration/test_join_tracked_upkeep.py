@@ -135,7 +135,7 @@ def test_a_bootstrap_waits_for_whoever_indexes_rows_of_its_source(
 
         def end(what: str) -> None:
             told.append(what)
-            states.execute(database_url, "set lock_timeout = '1s'; lock table gen_rec in access share mode")
+            states.execute(database_url, "set local lock_timeout = '1s'; lock table gen_rec in access share mode")
             goes_on.set()
             assert indexing.result(BOUND_SECONDS)
 

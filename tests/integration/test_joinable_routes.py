@@ -21,12 +21,14 @@ from service.core.row_key import row_key
 from service.join_tracking import index_tables
 from service.joinable_runner import searching_joinable
 from service.store.database import make_engine
+from service.store.embedded import EmbeddedPostgres
 from service.store.join_tracked import add_tables
 from service.usecases import joinable_searches
 from tests import kept_rows, states
 from tests.asking import http_client
 from tests.integration.serving import app_over, serving
 from tests.joinable import build
+from tests.postgres import TEMPLATE, fresh_database
 from tests.refreshing import Lake, write_tables
 from tests.states import Tables
 from tests.waiting import wait_for
@@ -38,12 +40,23 @@ CSV = {"Content-Type": "text/csv"}
 
 @pytest.fixture
 def lake(database_url: str, tmp_path: Path) -> Lake:
-    write_tables(tmp_path / "tables", {
+    return built(database_url, tmp_path / "tables")
+
+
+@pytest.fixture(scope="module")
+def asked_alone(postgres_server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Give a lake that no test changes."""
+    with fresh_database(postgres_server, TEMPLATE) as url:
+        yield built(url, tmp_path_factory.mktemp("asked-alone") / "tables")
+
+
+def built(url: str, folder: Path) -> Lake:
+    write_tables(folder, {
         "a.csv": [["berlin", "rome", "oslo"], ["1", "2", ""], ["x", "y", "z"]],
         "b.csv": [["1", "2", "3"], ["berlin", "bonn", "rome"], ["p", "q", "r"]],
         "cities.csv": [["berlin", "rome", "oslo", "bonn"]],
     })  # fmt: skip
-    made = Lake(database_url, tmp_path / "tables")
+    made = Lake(url, folder)
     build(made)
     return made
 
@@ -84,7 +97,8 @@ def ended(client: httpx.Client, location: str) -> dict[str, Any]:
     return found
 
 
-def test_a_short_search_is_answered_at_once(lake: Lake) -> None:
+def test_a_short_search_is_answered_at_once(asked_alone: Lake) -> None:
+    lake = asked_alone
     with served(lake.url) as client:
         answer = post(client, lake, k=1, through=1, preview=1)
         assert answer.status_code == 200, answer.text
@@ -117,9 +131,11 @@ def test_a_short_search_is_answered_at_once(lake: Lake) -> None:
                 ],
             }
         ]
-        shares = post(client, lake, min_share=0.5).json()["answer"]["tables"]
+        shares = post(client, lake, min_share=0.5, preview=0).json()["answer"]["tables"]
         assert [(one["table"], one["share"]) for one in shares] == [("a.csv", 1.0), ("b.csv", 0.5)]
-        assert [one["table"] for one in post(client, lake, min_share=0.51).json()["answer"]["tables"]] == ["a.csv"]
+        assert [one["table"] for one in post(client, lake, min_share=0.51, preview=0).json()["answer"]["tables"]] == [
+            "a.csv"
+        ]
 
 
 def test_a_long_search_is_a_job_with_the_same_answer(lake: Lake) -> None:
@@ -161,10 +177,10 @@ def test_of_a_search_with_too_many_cells_none_is_fetched_before_it_is_a_job(
         assert max(fetched) >= 300
 
 
-def test_a_search_that_takes_too_long_to_wait_for_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_takes_too_long_to_wait_for_is_a_job(asked_alone: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joinable_searches, "AT_ONCE_SECONDS", 0)
-    with served(lake.url) as client:
-        assert post(client, lake).status_code == 202
+    with served(asked_alone.url) as client:
+        assert post(client, asked_alone).status_code == 202
 
 
 @contextmanager
@@ -192,11 +208,11 @@ def test_nobody_waits_for_rows_that_take_long_or_are_not_told(
         assert (told["state"], [one["table"] for one in told["answer"]["tables"]]) == ("done", ["a.csv", "b.csv"])
 
 
-def test_a_query_of_many_rows_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_of_many_rows_is_a_job(asked_alone: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joinable_searches, "AT_ONCE_ROWS", 3)
-    with served(lake.url) as client:
-        assert post(client, lake, "city,no\n" + "berlin,1\n" * 3, preview=0).status_code == 200
-        assert post(client, lake, "city,no\n" + "berlin,1\n" * 4).status_code == 202
+    with served(asked_alone.url) as client:
+        assert post(client, asked_alone, "city,no\n" + "berlin,1\n" * 3, preview=0).status_code == 200
+        assert post(client, asked_alone, "city,no\n" + "berlin,1\n" * 4).status_code == 202
 
 
 @contextmanager
@@ -359,10 +375,10 @@ def test_tracked_tables_are_searched(lake: Lake, at_once: int) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_a_problem(
-    lake: Lake, content: str | bytes, asked: dict[str, Any], status: int, kind: str | None, detail: str
+    asked_alone: Lake, content: str | bytes, asked: dict[str, Any], status: int, kind: str | None, detail: str
 ) -> None:
-    with served(lake.url, joinable_rows=5, joinable_upload_bytes=1_500_000) as client:
-        refused = post(client, lake, content, **asked)
+    with served(asked_alone.url, joinable_rows=5, joinable_upload_bytes=1_500_000) as client:
+        refused = post(client, asked_alone, content, **asked)
         told = refused.json()
         assert (refused.status_code, refused.headers["Content-Type"]) == (status, "application/problem+json"), told
         assert told["type"] == ("about:blank" if kind is None else f"/docs#{kind}")
@@ -380,17 +396,17 @@ def test_what_cannot_be_asked_is_a_problem(
         ("city,no\n\U0001f600,1\n\x07,2\n", 2, 0, []),
     ],
 )
-def test_odd_rows_are_asked_with(lake: Lake, content: str, keys: int, empty: int, tables: list[str]) -> None:
-    with served(lake.url) as client:
-        answer = post(client, lake, content, preview=0)
+def test_odd_rows_are_asked_with(asked_alone: Lake, content: str, keys: int, empty: int, tables: list[str]) -> None:
+    with served(asked_alone.url) as client:
+        answer = post(client, asked_alone, content, preview=0)
         assert answer.status_code == 200, answer.text
         found = answer.json()["answer"]
         assert (found["keys"], found["empty"], [one["table"] for one in found["tables"]]) == (keys, empty, tables)
 
 
-def test_nothing_is_unpacked_and_other_types_are_not_taken(lake: Lake) -> None:
-    with served(lake.url) as client:
-        asked = {"corpus": lake.name, "key": ["city"]}
+def test_nothing_is_unpacked_and_other_types_are_not_taken(asked_alone: Lake) -> None:
+    with served(asked_alone.url) as client:
+        asked = {"corpus": asked_alone.name, "key": ["city"]}
         packed = {**CSV, "Content-Encoding": "gzip"}
         for headers, content in (
             (packed, gzip.compress(b"city\n" + b"x" * 10_000_000)),
@@ -405,9 +421,9 @@ def test_nothing_is_unpacked_and_other_types_are_not_taken(lake: Lake) -> None:
         assert client.post(f"{PATH}/99/cancel", json={}).status_code == 404
 
 
-def test_a_job_about_cells_that_the_index_does_not_have_is_refused(lake: Lake) -> None:
-    with served(lake.url, joinable_at_once_postings=0) as client:
-        refused = post(client, lake, near=["case"])
+def test_a_job_about_cells_that_the_index_does_not_have_is_refused(asked_alone: Lake) -> None:
+    with served(asked_alone.url, joinable_at_once_postings=0) as client:
+        refused = post(client, asked_alone, near=["case"])
         assert refused.status_code == 422, refused.text
         assert "has its cells as they are, and not folded by case" in refused.json()["detail"]
 

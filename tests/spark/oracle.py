@@ -6,11 +6,9 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import psycopg2
+from functools import partial
 
 from tests import states
-from tests.postgres import kept_connection
 
 Column = Sequence[str | None]
 
@@ -42,7 +40,8 @@ def count_cells(columns: Mapping[str, Column]) -> Expected:
 
 def read_state(url: str) -> Expected:
     """Read the served state, by names; assert what must hold of it by itself (keys, cluster ids, no gaps, sketches)."""
-    with _rows(url) as rows:
+    with states.one_version(url) as connection, connection.connection.cursor() as cursor:
+        rows = partial(states.rows, cursor)
         names = dict(rows("SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name FROM attribute"))
         clusters = {i: (ids, count) for i, ids, count in rows("SELECT * FROM cluster")}
         assert sorted(clusters) == list(range(1, len(clusters) + 1))
@@ -59,8 +58,7 @@ def read_state(url: str) -> Expected:
             for i in live.intersection(ids):
                 hashes[i].add(int(key.replace("-", "")[:16], 16))
             records[value] = dict(zip([names[i] for i in ids], frequencies or [0] * len(ids), strict=True))
-        with states.one_version(url) as connection:
-            states.check_sketches(connection, hashes)
+        states.check_sketches(connection, hashes)
         return Expected(
             records,
             {frozenset(names[i] for i in ids): count for ids, count in clusters.values()},
@@ -80,7 +78,7 @@ def read_state(url: str) -> Expected:
 
 def query(url: str, statement: str, *parameters: object) -> list[tuple]:
     """Run one statement in a transaction of its own and return its rows, if it has any."""
-    with kept_connection(url).cursor() as cursor:
+    with states.transaction(url) as cursor:
         cursor.execute(statement, parameters or None)
         return [] if cursor.description is None else cursor.fetchall()
 
@@ -96,21 +94,3 @@ def write_csv(path, header: Sequence[str], rows: Iterable[Sequence[str | None]],
     lines = [",".join(cell(text) for text in row) for row in [header, *rows]]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes((newline.join(lines) + newline).encode())
-
-
-class _rows:
-    """Run statements in one transaction."""
-
-    def __init__(self, url: str) -> None:
-        self.connection = psycopg2.connect(url)
-
-    def __enter__(self):
-        return self.run
-
-    def run(self, statement: str) -> list[tuple]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall()
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()

@@ -14,7 +14,7 @@ from service.store.database import connect
 from service.store.source_reader import READER_NAME, SourceSnapshot, page_ranges, read_pages
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options, open_source
-from tests.postgres import fresh_database
+from tests.postgres import fresh_database, let_go
 from tests.spark.oracle import count_cells, query, read_state
 from tests.waiting import wait_for
 
@@ -222,6 +222,7 @@ def test_no_timeout_of_a_role_or_a_database_ends_a_snapshot(source_url: str) -> 
     name = urlsplit(source_url).path.strip("/")
     for timeout in timeouts:
         query(source_url, f'ALTER DATABASE "{name}" SET {timeout} = 60000')
+    let_go(source_url)  # sessions have the settings that they began with
     assert {setting for (setting,) in query(source_url, f"SELECT current_setting('{timeouts[0]}')")} == {"1min"}
     with connect(source_url, "test") as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_setting(name) FROM unnest(%s) AS name", (timeouts,))

@@ -17,7 +17,7 @@ import psutil
 
 from service.job_process import let_give_way
 from service.store.embedded import EmbeddedPostgres
-from tests.integration.test_bad_input import crash
+from tests.integration.test_database_crash import crash
 from tests.ports import free_ports
 
 Log = Callable[..., None]
