@@ -6,9 +6,10 @@ What only answers need is loaded within them: in `run` behind the fork of its co
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from prometheus_client import CollectorRegistry
@@ -22,27 +23,18 @@ from service.observe import ConsumerObserver
 from service.server import serve_until
 from service.terminal import err
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
 
 def serve() -> None:
     """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
-    from service import serving_wiring
-    from service.beside_service import beside_the_service
-    from service.joinable_runner import searching_joinable
-    from service.key_runner import tracking_keys
-
     settings = wiring.configured_settings()
     with (
         wiring.state_database(settings) as url,
-        wiring.reading_engine(url, settings) as engine,
-        tracking_keys(url, settings) as tracked,
-        searching_joinable(url, engine, settings) as searches,
+        _ready_to_serve(url, settings, CollectorRegistry()) as service,
     ):
-        registry = CollectorRegistry()
-        retry = partial(feed_wiring.retry_dead_letter, url, settings)
-        service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry)
-        with beside_the_service(url, engine, settings, registry, service) as checks:
-            service.state.overview_checks = checks
-            serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
+        serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
 def run(
@@ -69,28 +61,39 @@ def run(
         wiring.state_database(settings, migrate=True) as url,
         consumer.following(url, address, settings),
     ):
-        # Not before the consumer is on its way: they take a good second of a processor.
-        from service import serving_wiring
-        from service.beside_service import beside_the_service
-        from service.joinable_runner import searching_joinable
-        from service.key_runner import tracking_keys
-
+        registry = CollectorRegistry()
+        observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(address))
         with (
-            wiring.reading_engine(url, settings) as engine,
-            tracking_keys(url, settings) as tracked,
-            searching_joinable(url, engine, settings) as searches,
+            _ready_to_serve(url, settings, registry, observer) as service,
+            consumer.heard_by(observer) as failed,
         ):
-            registry = CollectorRegistry()
-            observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(address))
-            retry = partial(feed_wiring.retry_dead_letter, url, settings)
-            service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
+            serve_until(service, settings.host, settings.port, failed, _say_address(settings))
+
+
+@contextmanager
+def _ready_to_serve(
+    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver | None = None
+) -> Iterator[FastAPI]:
+    """Give the service with all that works beside it; an observer is told of the consumer that runs beside it."""
+    # Here, so that a consumer is on its way before: they take a good second of a processor.
+    from service import serving_wiring
+    from service.beside_service import beside_the_service
+    from service.joinable_runner import searching_joinable
+    from service.key_runner import tracking_keys
+
+    with (
+        wiring.reading_engine(url, settings) as engine,
+        tracking_keys(url, settings) as tracked,
+        searching_joinable(url, engine, settings) as searches,
+    ):
+        retry = partial(feed_wiring.retry_dead_letter, url, settings)
+        service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
+        if observer is not None:
             feed_wiring.settle_process()
-            with (
-                beside_the_service(url, engine, settings, registry, service, observer) as checks,
-                consumer.heard_by(observer) as failed,
-            ):
-                service.state.overview_checks = (*checks, partial(serving_wiring.transitions_check, observer))
-                serve_until(service, settings.host, settings.port, failed, _say_address(settings))
+        with beside_the_service(url, engine, settings, registry, service, observer) as checks:
+            of_consumer = () if observer is None else (partial(serving_wiring.transitions_check, observer),)
+            service.state.overview_checks = (*checks, *of_consumer)
+            yield service
 
 
 def _say_address(settings: Settings) -> Callable[[int], None]:

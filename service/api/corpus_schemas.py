@@ -235,7 +235,7 @@ class GenerationPage(Page, Generational):
         **more: Any,
     ) -> Self:
         """Make a page that was computed from this generation, which its cursor names as well; see `listing`."""
-        key = None if page.next_key is None else (snapshot.corpus.corpus_id, snapshot.generation, *page.next_key)
+        key = cursors.in_generation(page.next_key, snapshot.corpus.corpus_id, snapshot.generation)
         told = {"corpus": snapshot.corpus.name, "generation": snapshot.generation, **more}
         return cls.listing(written, answers.Page(page.items, key), show, **told)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from typing import cast
 from uuid import UUID
 
 from service.core.errors import SubsetdError
@@ -49,6 +50,16 @@ class Cursors:
         raise CursorError(
             "The cursor is none of this route; take next_cursor of its last page as it is, or leave it out."
         )
+
+
+def in_generation(key: Key | None, corpus_id: int, generation: int) -> Key | None:
+    """Let the page behind a key go on in a generation of a corpus: the two go before the key of its list."""
+    return None if key is None else (corpus_id, generation, *key)
+
+
+def generation_of(key: Key | None) -> tuple[tuple[int, int] | None, Key | None]:
+    """Give the corpus id and generation that a page goes on in, if it does, and the key of its list."""
+    return (None, None) if key is None else (cast(tuple[int, int], key[:2]), key[2:])
 
 
 CHANGES = Cursors("changes", "iii")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Path, Query
@@ -139,13 +139,13 @@ def _begin(
 
     A cursor goes on in the generation of the corpus that it is from.
     """
-    key = written.decode(question.cursor)
-    if key is None:
+    place, key = cursors.generation_of(written.decode(question.cursor))
+    if place is None:
         return None, question.generation, None
-    corpus_id, generation = cast(tuple[int, int], key[:2])
+    corpus_id, generation = place
     if question.generation not in (None, generation):
         raise cursors.CursorError(f"The cursor is of generation {generation}: leave out `generation`, or the cursor.")
-    return corpus_id, generation, key[2:]
+    return corpus_id, generation, key
 
 
 def _side(name: str, table: str | None, position: int | None) -> ColumnFilter:

@@ -24,7 +24,7 @@ from service.usecases.ind_graphs import GraphReader, IndGraphs
 COMPONENTS = cursors.Cursors("components", "i")
 TABLES = cursors.Cursors("graph_tables", "iii")
 
-# Corpus and generation go before the key of its list, as in other lists of a corpus.
+# Corpus and generation go before the key of its list: `cursors.in_generation`.
 CORPUS_COMPONENTS = cursors.Cursors("corpus-components", "iii")
 CORPUS_TABLES = cursors.Cursors("corpus-graph-tables", "iiiii")
 
@@ -70,14 +70,14 @@ def graph_routes(
     def begin(written: cursors.Cursors, cursor: str | None) -> tuple[tuple[int, int] | None, Key | None]:
         """Give the corpus and generation that a page goes on in, if there are any, and the key behind which it does."""
         key = written.decode(cursor)
-        return (None, key) if key is None or not in_generations else (cast(tuple[int, int], key[:2]), key[2:])
+        return cursors.generation_of(key) if in_generations else (None, key)
 
     def going_on(page: Page[Any], reader: GraphReader) -> Page[Any]:
         """Let the next page go on in this one's generation."""
-        if page.next_key is None or not in_generations:
+        if not in_generations:
             return page
         corpus_id, generation = reader.place
-        return Page(page.items, (int(corpus_id), generation, *page.next_key))
+        return Page(page.items, cursors.in_generation(page.next_key, int(corpus_id), generation))
 
     @router.get(
         "",
